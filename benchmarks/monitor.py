@@ -16,10 +16,9 @@ import numpy as np
 from scipy.stats import binomtest
 
 import densecal
-from densecal.calibrators.unlabelled import accuracy_model, sample_signals
-from densecal.monitor.settings import RATE_WINDOWS, Settings
+from densecal.calibrators.dac.unlabelled import accuracy_model, sample_signals
 from densecal.monitor.stream import Stream
-from densecal.monitor.windows import Window
+from densecal.monitor.windows import RATE_WINDOWS, Settings, Window
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements, labelled_sets
 from reproduction.methods import quiet_fits
 from reproduction.studies.accuracy_peers import accuracy_of

@@ -87,7 +87,8 @@ def files(n_samples: int) -> tuple[float, float, int]:
 def monitoring(n_samples: int) -> float:
     """Return the time per sample of the monitor itself, with signals computed by a worker."""
     from densecal.demo import load_demo, load_domains
-    from densecal.monitor.monitor import Monitor, Observed, observe
+    from densecal.monitor.batches import Observed, observe
+    from densecal.monitor.monitor import Monitor
 
     train, val, clean = (load_demo(name) for name in ("train", "val", "clean"))
     calibrator = densecal.DAC(FeatureBank(train.features)).fit(val, shifted=load_domains())

@@ -157,7 +157,7 @@ def test_validation_files_of_equal_scores_with_other_labels_are_fitted_together(
         ("--alarm-below", 80, "alarm_below must be a fraction between 0 and 1, got 80.0"),
         ("--alarm-below", 0, "alarm_below must be a fraction"),
         ("--false-alarm-rate", 1, "false_alarm_rate must be a fraction"),
-        ("--false-alarm-rate", 1e-12, "false_alarm_rate must be at least 1e-09"),
+        ("--false-alarm-rate", 1e-12, "false_alarm_rate must be a fraction between 1e-09 and 1, got 1e-12"),
         ("--window", 0, "window must be a whole number, at least 1, got 0"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_bank_is_known_by_its_content(features):
 
 
 def test_a_missing_backend_says_how_to_install_it(features, queries, monkeypatch):
-    monkeypatch.setattr("densecal.density.bank.is_installed", lambda package: False)
+    monkeypatch.setattr("densecal.density.search.is_installed", lambda package: False)
     with pytest.raises(ImportError, match=r"pip install \"densecal\[faiss\]\""):
         FeatureBank(features, k=5, backend="faiss").distances(queries)
     assert FeatureBank(features, k=5).distances(queries).shape == (40, 2)

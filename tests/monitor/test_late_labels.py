@@ -9,7 +9,7 @@ from sklearn.neural_network import MLPClassifier
 
 import densecal
 from densecal import Monitor, Outputs
-from densecal.monitor.observed import observe
+from densecal.monitor.batches import observe
 
 
 @pytest.fixture

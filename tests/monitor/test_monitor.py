@@ -261,7 +261,7 @@ def test_a_loaded_monitor_goes_on_with_the_windows_it_has_seen(calibrator, limit
     [
         ({"alarm_below": 0.99}, "lower than the estimated accuracy on clean"),
         ({"alarm_below": 1.5}, "between 0 and 1"),
-        ({"false_alarm_rate": 0.0}, "between 0 and 1"),
+        ({"false_alarm_rate": 0.0}, "between 1e-09 and 1"),
         ({"window": 0}, "whole number"),
         ({"window": 2.5}, "whole number"),
     ],

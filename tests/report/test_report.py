@@ -16,7 +16,7 @@ from densecal.report.charts.severity import overall_chart, shared_top
 from densecal.report.comparison import MOST_NATURAL_SHIFTS
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
-from densecal.report.text import INTERVALS_EXPLAINED, calibrator_metadata, cautions
+from densecal.report.text import INTERVALS_EXPLAINED, bank_text, cautions
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -403,7 +403,7 @@ def test_the_bank_is_described_by_the_neighbour_that_is_measured(drifting):
     bank = FeatureBank(drifting["train"].features, k=10)
     for scores, k in (("paper", 10), ("published_code", 1)):
         dac = DAC(bank, scores=scores).fit(drifting["val"])
-        assert f"k = {k};" in calibrator_metadata({"dac": dac})[0]["bank"]
+        assert f"k = {k};" in bank_text(dac)
 
 
 def test_learned_numbers_of_equal_names_are_told_by_their_stage(drifting):

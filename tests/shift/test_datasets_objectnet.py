@@ -72,13 +72,10 @@ def test_incomplete_and_wrong_trees_are_errors(tmp_path):
     with pytest.raises(DatasetError, match="has 3 of the 200 classes of the split 'ood'"):
         ObjectNet(tmp_path)
     assert ObjectNet(tmp_path, complete=False).classes == tuple(FOLDERS[:3])
-    with pytest.raises(DatasetError, match="no class of the split 'overlap'"):
+    with pytest.raises(DatasetError, match="no classes of the split 'overlap'"):
         ObjectNet(tmp_path, "overlap", complete=False)
     (tmp_path / "images" / FOLDERS[0] / "x.png").unlink()
     with pytest.raises(DatasetError, match="thing_000 has no images"):
-        ObjectNet(tmp_path, complete=False)
-    (tmp_path / "images" / "cats").mkdir()
-    with pytest.raises(DatasetError, match=r"cats is not a folder of ObjectNet 1\.0"):
         ObjectNet(tmp_path, complete=False)
 
 
@@ -86,7 +83,7 @@ def test_incomplete_and_wrong_trees_are_errors(tmp_path):
     ("content", "message"),
     [
         ('{"Thing', "damaged"),
-        ("[1, 2]", "expected a JSON object with string values"),
+        ("[1, 2]", "expected a JSON object"),
         ('{"No such thing": "clock"}', "do not match: no folder has the label 'No such thing'"),
     ],
 )

@@ -96,7 +96,7 @@ def test_single_precision_stays_single_for_a_network_that_takes_it():
 
 
 def test_an_unknown_replacement_of_missing_values_is_refused():
-    with pytest.raises(ValueError, match='missing must be "typical" or "nan", got \'mean\''):
+    with pytest.raises(ValueError, match="missing must be one of 'typical', 'nan', got 'mean'"):
         table_domains(np.ones((4, 2)), missing="mean")
 
 

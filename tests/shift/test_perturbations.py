@@ -235,7 +235,7 @@ def test_one_kind_needs_no_number_per_image():
         ({"strength": (0.9, 0.1)}, r"strength must be .*; got \(0.9, 0.1\)"),
         ({"per_image": 99}, "per_image must be .* from 0 to 15; got 99"),
         ({"skew": 0}, "skew must be above 0 .*; got 0"),
-        ({"border": "white"}, "border must be one of black, edge, reflect; got 'white'"),
+        ({"border": "white"}, "border must be one of 'black', 'edge', 'reflect', got 'white'"),
     ],
 )
 def test_bad_settings_are_named(images, settings, message):

@@ -96,9 +96,8 @@ def as_array(values: object, name: str = "values") -> Array:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{name} must be an array of numbers: {error}") from None
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # longdouble, whose size depends on the platform
-        return array.astype(np.float64)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    is_longdouble = array.dtype.kind == "f" and array.dtype.itemsize > 8  # its size depends on the platform
+    return array.astype(np.float64 if is_longdouble else array.dtype.newbyteorder("="), copy=False)
 
 
 def to_numpy(array: Array) -> Any:
@@ -116,13 +115,9 @@ def asarray_like(values: Array, template: Array) -> Array:
 
 def to_device_of(array: Array, other: Array | None) -> Array:
     """Move an array to the library and device of another array; its dtype does not change."""
-    if other is None or (is_torch(array) == is_torch(other) and not is_torch(other)):
+    if other is None:
         return array
-    if is_torch(other):
-        import torch
-
-        return torch.as_tensor(array, device=other.device)
-    return to_numpy(array)
+    return sys.modules["torch"].as_tensor(array, device=other.device) if is_torch(other) else to_numpy(array)
 
 
 def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:
@@ -159,9 +154,7 @@ def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Arr
 
 def take_classes(values: Array, classes: Array) -> Array:
     """Return the value of each row in the column of its class, of shape (n_samples,)."""
-    if is_torch(values):
-        return values.gather(1, classes[:, None])[:, 0]
-    return values[np.arange(values.shape[0]), classes]
+    return namespace(values).take_along_axis(values, classes[:, None], axis=1)[:, 0]
 
 
 def data_hash(sets: Iterable[tuple[Any, Any]]) -> str:
@@ -188,16 +181,15 @@ def softmax(logits: Array, temperature: Array | float | None = None) -> Array:
 
     The other order would round logits with a large common constant.
     """
-    xp = namespace(logits)
     if is_torch(logits):
         if temperature is None:
             return logits.softmax(-1)
         return ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
-    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    shifted = logits - np.max(logits, axis=-1, keepdims=True)
     if temperature is not None:
         shifted /= temperature
     np.exp(shifted, out=shifted)
-    shifted /= xp.sum(shifted, axis=-1, keepdims=True)
+    shifted /= np.sum(shifted, axis=-1, keepdims=True)
     return shifted
 
 
@@ -231,14 +223,12 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
         raised = largest.where(where == top, largest.add(largest, alpha=step).clamp_max(1.0))
         return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
-    top = np.argmax(logits, axis=1)
-    where = np.argmax(probabilities, axis=1)
+    top, where = np.argmax(logits, axis=1), np.argmax(probabilities, axis=1)
     rows = np.flatnonzero(where != top)
-    if rows.size:
-        top, where = top[rows], where[rows]
-        largest = probabilities[rows, where]
-        probabilities[rows, where] = probabilities[rows, top]
-        probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
+    top, where = top[rows], where[rows]
+    largest = probabilities[rows, where]
+    probabilities[rows, where] = probabilities[rows, top]
+    probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
     return probabilities
 
 

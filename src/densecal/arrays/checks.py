@@ -8,8 +8,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, is_torch, namespace, normalise, to_device_of, to_numpy
-from densecal.display import counted
+from densecal.arrays import (
+    SMALLEST_PROBABILITY,
+    Array,
+    as_array,
+    is_torch,
+    namespace,
+    normalise,
+    to_device_of,
+    to_numpy,
+)
 from densecal.errors import NoSamplesError
 
 ROW_SUM_TOLERANCE = 1e-3
@@ -35,15 +43,14 @@ def reject_probabilities(array: Array, name: str = "logits") -> Array:
         return array
     total, decimals = found
     noun, share = ("percentages", "percentages / 100") if total == 100 else ("probabilities", "probabilities")
-    pattern, floor = f"{noun}: every row lies in [0, {total}] and sums to {total}", 1e-12
-    if decimals is not None:
-        rounded = f"rounded {noun} ({counted(decimals, 'decimal')})"
-        pattern = f"{rounded}: every value lies in [0, {total}], and every row sums to about {total}"
-        floor = 10.0**-decimals / total / 2  # A probability that is rounded to 0 is at most half a unit.
+    rounded = "" if decimals is None else "rounded "
+    # A probability that is rounded to 0 is at most half a unit.
+    floor = SMALLEST_PROBABILITY if decimals is None else 10.0**-decimals / total / 2
     raise ValueError(
-        f"{name} look like {pattern}. Pass the scores before the softmax or, if you have only these, "
-        f"numpy.log(numpy.clip({share}, {floor:g}, None)) (on the command line: --probabilities). If they are logits, "
-        "say so with Outputs(..., assume_logits=True) or --assume-logits."
+        f"{name} look like {rounded}{noun}: every value lies in [0, {total}], and every row sums to {total}. Pass the "
+        f"scores before the softmax or, if you have only these, numpy.log(numpy.clip({share}, {floor:g}, None)) (on "
+        "the command line: --probabilities). If they are logits, say so with Outputs(..., assume_logits=True) or "
+        "--assume-logits."
     )
 
 
@@ -84,8 +91,7 @@ def check_numbers(array: Array, name: str) -> Array:
 
     Tensors of types that NumPy lacks, bfloat16 and float8, are converted to float32.
     """
-    kind = "c" if is_torch(array) and array.is_complex() else "" if is_torch(array) else array.dtype.kind
-    if kind in tuple("bcOSUVMm") or str(array.dtype) == "torch.bool":
+    if not namespace(array).isdtype(array.dtype, ("real floating", "integral")):
         raise TypeError(f"{name} must be numbers, got dtype {array.dtype}. Convert it first, if that is meant.")
     if is_torch(array) and (str(array.dtype) == "torch.bfloat16" or array.dtype.itemsize == 1):
         return array.float()
@@ -120,11 +126,9 @@ def _find_probabilities(array: Array) -> tuple[int, int | None] | None:
     if array.shape[0] < FEW_ROWS:
         return (1, None) if _lies_within(array, 1) and _sums_to(array, 1, FEW_ROWS_TOLERANCE) else None
     for total in (1, 100):
-        if not _lies_within(array, total):
-            continue
-        decimals = _decimals(array, total)
-        if _sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total):
-            return total, decimals
+        in_range = _lies_within(array, total)
+        if in_range and (_sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total)):
+            return total, _decimals(array, total)
     return None
 
 
@@ -182,8 +186,8 @@ def check_labels(labels: object, n_samples: int, n_classes: int, like: Array | N
     low, high = int(xp.min(array)), int(xp.max(array))
     if low < 0 or high >= n_classes:
         raise ValueError(
-            f"labels must lie in 0 ... {n_classes - 1} for {n_classes} classes, got values from {low} to {high}. "
-            + _out_of_range_hint(low, high, n_classes)
+            f"labels must lie in 0 ... {n_classes - 1} for {n_classes} classes, got values from {low} to {high}. If "
+            "they start at 1, pass labels - 1. If a negative label marks a sample without a class, remove those rows."
         )
     return to_device_of(array, like)
 
@@ -212,14 +216,6 @@ def _whole_numbers(array: Array, n_classes: int) -> Array:
     return xp.astype(array, xp.int64)
 
 
-def _out_of_range_hint(low: int, high: int, n_classes: int) -> str:
-    if low < 0:
-        return "If a negative label marks a sample without a class, remove those rows."
-    if low >= 1 and high == n_classes:
-        return "If the labels start at 1, pass labels - 1."
-    return "Check that the logits and the labels have the same classes."
-
-
 def _from_one_hot(array: Array) -> Array:
     xp = namespace(array)
     numbers = xp.astype(array, xp.float32)
@@ -245,8 +241,7 @@ def check_distances(distances: object, n_samples: int | None) -> Array:
     if array.ndim != 2 or array.shape[0] == 0 or n_samples not in (None, array.shape[0]):
         rows = n_samples or "n_samples > 0"
         raise ValueError(f"distances must have shape ({rows}, n_layers), got {tuple(array.shape)}.")
-    xp = namespace(array)
-    if array.shape[1] and float(xp.min(array)) < 0:
+    if array.shape[1] and float(namespace(array).min(array)) < 0:
         raise ValueError("distances must not be negative. Compute them with FeatureBank.distances(features).")
     return array
 
@@ -271,6 +266,13 @@ def check_features(features: object) -> dict[str, Array]:
     if len(set(sizes.values())) > 1:
         raise ValueError(f"features must have the same number of samples in every layer, got {sizes}.")
     return checked
+
+
+def count_samples(features: Mapping[str, Array]) -> int:
+    """Return the number of samples of checked features; raise if there are no layers."""
+    if not features:
+        raise ValueError("features must have at least one layer, got none.")
+    return int(next(iter(features.values())).shape[0])
 
 
 def unit_rows(features: Array, layer: str) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -53,13 +53,14 @@ class Samples(NamedTuple):
         labels: ArrayLike | None,
         features: Features | None,
         distances: ArrayLike | Distances | None,
+        name: str = "logits",
     ) -> Samples:
-        """Return the samples of one data set, given as Outputs or as its parts."""
+        """Return the samples of one data set, given as Outputs or as its parts. Errors call the logits ``name``."""
         if not isinstance(logits, Outputs):
-            return cls(check_logits(logits), labels, features, distances)
+            return cls(check_logits(logits, name), labels, features, distances)
         if labels is not None or features is not None or distances is not None:
             raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
-        return cls(logits.checked_logits(), logits.labels, logits.features or None, logits.distances)
+        return cls(logits.checked_logits(name), logits.labels, logits.features or None, logits.distances)
 
 
 class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[misc]
@@ -191,10 +192,8 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
         Outputs that this calibrator's bank already measured are returned unchanged, and so are those of a method that
         does not use distances.
         """
-        stage = self.density_stage
-        if stage is None or stage.bank is None:
-            return outputs
-        if outputs.distances is not None and stage.accepts(outputs.distances):
+        stage, known = self.density_stage, outputs.distances
+        if stage is None or stage.bank is None or (known is not None and stage.accepts(known)):
             return outputs
         return outputs.with_distances(stage.measure_features(outputs.features))
 
@@ -242,11 +241,9 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self)
         samples = Samples.of(logits, None, features, distances)
         expected = self.stages[-1].n_classes_
-        if samples.logits.shape[1] != expected:
-            raise ValueError(
-                f"logits have {samples.logits.shape[1]} classes, but this {type(self).__name__} was fitted on "
-                f"{expected} classes."
-            )
+        if (found := samples.logits.shape[1]) != expected:
+            method = type(self).__name__
+            raise ValueError(f"logits have {found} classes, but this {method} was fitted on {expected} classes.")
         return self._measured(samples)
 
     def _measured(self, samples: Samples) -> Samples:
@@ -280,8 +277,7 @@ def _by_blocks(apply: Callable[[Samples], Array], samples: Samples) -> ArrayOrTe
         return apply(samples._replace(logits=logits[rows], distances=None if distances is None else distances[rows]))
 
     with np.errstate(over="ignore"):  # the logits of masked classes may overflow to minus infinity
-        joined: ArrayOrTensor = join_blocks(part, list(logit_blocks(logits)))
-    return joined
+        return cast(ArrayOrTensor, join_blocks(part, list(logit_blocks(logits))))
 
 
 def _mean_loss(probabilities: Array, labels: Array, loss: str) -> float:

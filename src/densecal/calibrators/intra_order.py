@@ -35,11 +35,9 @@ class IntraOrderPreserving(Calibrator):
     minimise the negative log-likelihood with weight decay, starting at the solution of temperature scaling. The mean of
     each row of logits is subtracted first, so the result does not depend on a constant added to a row.
 
-    f is stored on a grid of 512 nodes over the validation logits, and :math:`e^f` is linear between the nodes. The
-    partition function of a row is then linear in the 512 values of :math:`e^f`. All logits are assigned to grid cells
-    once, and an iteration of the fit costs two sparse matrix-vector products and one pass of 512 inputs through the
-    network. Beyond the grid f is linear, with the slope at its end. A logit 300 temperatures or more below the largest
-    of its row masks its class: the probability is zero.
+    f is stored on a grid of 512 nodes over the validation logits, and :math:`e^f` is linear between the nodes, so an
+    iteration of the fit costs two sparse matrix-vector products. Beyond the grid f is linear, with the slope at its
+    end. A logit 300 temperatures or more below the largest of its row masks its class: the probability is zero.
 
     Parameters
     ----------
@@ -82,8 +80,6 @@ class IntraOrderPreserving(Calibrator):
         self.seed = seed
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}.")
         logits, labels = (to_numpy(part) for part in for_fit(logits, labels))
         centred = centre_rows(logits)
         low, high = float(centred.min()), float(centred.max())
@@ -131,10 +127,7 @@ class IntraOrderPreserving(Calibrator):
 
 
 class GridLikelihood:
-    """The negative log-likelihood of a network's function on a grid, and its gradient.
-
-    The nodes form a uniform grid over the centred logits, with spacing ``step`` in the units of the integral.
-    """
+    """The negative log-likelihood of a network's function on a grid of spacing ``step`` in units of the integral."""
 
     def __init__(self, centred: Any, labels: Any, nodes: Any, step: float) -> None:
         self.samples, self._step = len(centred), step
@@ -143,7 +136,7 @@ class GridLikelihood:
         self._label = _grid_weights(centred[np.arange(self.samples), labels][:, None], nodes)
 
     def function(self, parameters: Any) -> tuple[Any, Any]:
-        """Return the slopes and the values of f at the nodes. The last value is zero."""
+        """Return the slopes and the values of f at the nodes."""
         slopes = _elu_plus_one(NETWORK(parameters, self._inputs))
         return slopes, self._integral(slopes)
 

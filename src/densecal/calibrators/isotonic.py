@@ -32,10 +32,8 @@ class MulticlassIsotonic(Calibrator):
 
     Attributes
     ----------
-    thresholds_ : ndarray of shape (n_breakpoints,)
-        The breakpoints of the map.
-    values_ : ndarray of shape (n_breakpoints,)
-        The values of the map at the breakpoints.
+    thresholds_, values_ : ndarray of shape (n_breakpoints,)
+        The breakpoints of the map, and its values there.
 
     Examples
     --------
@@ -60,9 +58,7 @@ class MulticlassIsotonic(Calibrator):
         xp = namespace(logits)
         plain = softmax(xp.astype(logits, xp.float64))
         thresholds, values = asarray_like(self.thresholds_, plain), asarray_like(self.values_, plain)
-        mapped = interpolate(round_scores(plain), thresholds, values) + TIE_BREAK * plain
-        mapped = mapped / xp.sum(mapped, axis=1, keepdims=True)
-        return xp.astype(mapped, logits.dtype)
+        return _normalised(interpolate(round_scores(plain), thresholds, values), plain, logits.dtype)
 
 
 class OneVsRestIsotonic(Calibrator):
@@ -121,8 +117,7 @@ class OneVsRestIsotonic(Calibrator):
             interpolate(round_scores(plain[:, label]), thresholds[start:end], values[start:end])
             for label, (start, end) in enumerate(pairwise(ends))
         ]
-        mapped = xp.stack(columns, axis=1) + TIE_BREAK * plain
-        return xp.astype(mapped / xp.sum(mapped, axis=1, keepdims=True), logits.dtype)
+        return _normalised(xp.stack(columns, axis=1), plain, logits.dtype)
 
 
 def fit_isotonic(scores: Any, positive_scores: Any) -> tuple[Any, Any]:
@@ -144,6 +139,12 @@ def fit_isotonic(scores: Any, positive_scores: Any) -> tuple[Any, Any]:
     # A plateau of a single score has one breakpoint, any other plateau has two.
     kept = np.stack([np.full(len(ends), True), ends[:, 1] > ends[:, 0]], axis=1).reshape(-1)
     return ends.reshape(-1)[kept], np.repeat(pooled.x[pooled.blocks[:-1]], 2)[kept]
+
+
+def _normalised(mapped: Array, plain: Array, dtype: Any) -> Array:
+    xp = namespace(plain)
+    mapped = mapped + TIE_BREAK * plain
+    return xp.astype(mapped / xp.sum(mapped, axis=1, keepdims=True), dtype)
 
 
 def _scores(logits: Any) -> Any:

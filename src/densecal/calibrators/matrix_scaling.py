@@ -31,10 +31,6 @@ class WeightedSamples(NamedTuple):
     labels: Array
     weights: Array
 
-    def take(self, rows: Any) -> WeightedSamples:
-        """Return some of the samples."""
-        return WeightedSamples(self.logits[rows], self.labels[rows], self.weights[rows])
-
 
 class MatrixScaling(Calibrator):
     r"""Apply a regularised linear map to the logits: softmax(W z + b) (DIR, MS-ODIR).
@@ -50,8 +46,7 @@ class MatrixScaling(Calibrator):
     until the held-out likelihood gets worse. It then tries 0.1 and 10 for :math:`\mu / C`. These grids are per squared
     weight, so they do not depend on the number of classes.
 
-    With 1,000 classes there are a million weights, and a pass costs two matrix products. If N C^2 exceeds 2e9, the
-    search uses a single hold-out split of 20 % instead of folds, and the final fit uses the tolerance of the search.
+    If N C^2 exceeds 2e9, the search uses a single hold-out split of 20 % instead of folds.
 
     The mean of each row of logits is subtracted first, so the result does not depend on a constant added to a row. The
     predicted class can change. A logit 300 temperatures or more below the largest of its row masks its class: the
@@ -66,10 +61,8 @@ class MatrixScaling(Calibrator):
 
     Attributes
     ----------
-    matrix_ : ndarray of shape (n_classes, n_classes)
-        W.
-    biases_ : ndarray of shape (n_classes,)
-        b.
+    matrix_, biases_ : ndarray of shape (n_classes, n_classes), ndarray of shape (n_classes,)
+        W and b.
     off_diagonal_penalty_, bias_penalty_ : float
         The :math:`\lambda` and :math:`\mu` of the fit.
     mask_gap_ : float
@@ -109,9 +102,9 @@ class MatrixScaling(Calibrator):
         warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
         if weights is None:
             weights = np.ones(logits.shape[0])
-        elif not np.all(np.asarray(weights) > 0):
-            counted = np.flatnonzero(np.asarray(weights) > 0)
-            logits, labels, weights = logits[counted], labels[counted], np.asarray(weights)[counted]
+        counted = np.flatnonzero(weights > 0)
+        if len(counted) < len(weights):
+            logits, labels, weights = logits[counted], labels[counted], weights[counted]
         logits, labels, weights = prepare(logits, labels, weights)
         samples = WeightedSamples(logits, labels, asarray_like(weights / weights.mean(), logits))
         tempered = TemperedLoss(logits, labels, "nll")
@@ -141,13 +134,9 @@ class MatrixScaling(Calibrator):
 
     def _candidates(self) -> tuple[Sequence[float], Sequence[float]]:
         """Return the penalties per squared weight and per squared bias to choose from: the given ones, if any."""
-        weights: Sequence[float] = OFF_DIAGONAL_PENALTIES
-        biases: Sequence[float] = BIAS_PENALTIES
-        if self.off_diagonal_penalty is not None:
-            weights = (self.off_diagonal_penalty / self._off_diagonals,)
-        if self.bias_penalty is not None:
-            biases = (self.bias_penalty / self.n_classes_,)
-        return weights, biases
+        weight, bias = self.off_diagonal_penalty, self.bias_penalty
+        weights = OFF_DIAGONAL_PENALTIES if weight is None else (weight / self._off_diagonals,)
+        return weights, BIAS_PENALTIES if bias is None else (bias / self.n_classes_,)
 
     def _search(self, samples: WeightedSamples, start: Any) -> tuple[float, float]:
         """Return the penalties per squared weight and per squared bias."""
@@ -155,14 +144,18 @@ class MatrixScaling(Calibrator):
         n_samples = samples.logits.shape[0]
         if len(weights) == len(biases) == 1 or n_samples < 2 * self.folds:
             return weights[0], biases[-1]  # with too few samples for a search, use the strongest penalties
-        splits = _splits(n_samples, self.folds, single=_is_large(samples.logits))
+        # Adjacent rows, which share a class, are in different folds.
+        fold = np.arange(n_samples) % (5 if _is_large(samples.logits) else self.folds)
+        n_splits = 1 if _is_large(samples.logits) else self.folds
+        splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(n_splits)]
         paths = [start.copy() for _ in splits]
 
         def held_out(per_weight: float, per_bias: float) -> float:
             losses = []
             for number, (inner, outer) in enumerate(splits):
-                paths[number] = fit_matrix(samples.take(inner), per_weight, per_bias, paths[number])
-                losses.append(matrix_loss(paths[number], samples.take(outer), 0.0, 0.0)[0])
+                fitted, held = (WeightedSamples(*(part[rows] for part in samples)) for rows in (inner, outer))
+                paths[number] = fit_matrix(fitted, per_weight, per_bias, paths[number])
+                losses.append(matrix_loss(paths[number], held, 0.0, 0.0)[0])
             return float(np.mean(losses))
 
         per_weight = _walk(weights, lambda penalty: held_out(penalty, biases[0]))
@@ -201,11 +194,9 @@ def matrix_loss(parameters: Any, samples: WeightedSamples, per_weight: float, pe
     scores = logits @ asarray_like(matrix.T, logits) + asarray_like(biases, logits)
     loss, residual = residuals(scores, labels, weights)
     xp = namespace(logits)
-    gradient = np.append(to_numpy(xp.matrix_transpose(residual) @ logits), to_numpy(xp.sum(residual, axis=0))).astype(
-        np.float64
-    )
-    penalties = _penalties(classes, per_weight, per_bias)
-    penalised = penalties * parameters
+    by_matrix = to_numpy(xp.matrix_transpose(residual) @ logits)
+    gradient = np.append(by_matrix, to_numpy(xp.sum(residual, axis=0))).astype(np.float64)
+    penalised = _penalties(classes, per_weight, per_bias) * parameters
     return loss / n_samples + float(penalised @ parameters), gradient / n_samples + 2 * penalised
 
 
@@ -225,12 +216,6 @@ def _penalties(classes: int, per_weight: float, per_bias: float) -> Any:
 
 def _split(parameters: Any, classes: int) -> tuple[Any, Any]:
     return parameters[: classes * classes].reshape(classes, classes), parameters[classes * classes :]
-
-
-def _splits(samples: int, folds: int, *, single: bool) -> list[tuple[Any, Any]]:
-    """Return the (fit, held-out) row indices. Adjacent rows, which share a class, are in different folds."""
-    fold = np.arange(samples) % (5 if single else folds)
-    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(1 if single else folds)]
 
 
 def _is_large(logits: Array) -> bool:

@@ -30,7 +30,6 @@ class _LogisticMaps(Calibrator):
         raise NotImplementedError
 
     def _fit_class(self, terms: Any, is_class: Any, weights: Any) -> Any:
-        """Return the slopes and the intercept of one class."""
         raise NotImplementedError
 
     def _fit(self, logits: Array, labels: Array, weights: Any = None) -> None:
@@ -49,8 +48,10 @@ class _LogisticMaps(Calibrator):
         terms = self._terms(*log_odds(logits))
         *slopes, intercepts = (asarray_like(getattr(self, name), terms[0]) for name in self.learned[:-1])
         scores = sum(slope * term for slope, term in zip(slopes, terms, strict=True)) + intercepts
-        masked = fill_masked(logits, self.mask_gap_)[1]
-        return normalised_sigmoids(scores, masked, logits.dtype)
+        xp = namespace(scores)
+        # The softmax of log sigmoid(s) cannot divide zero by zero.
+        logs = xp.clip(scores, None, 0) - xp.log1p(xp.exp(-xp.abs(scores)))
+        return xp.astype(softmax(hide_masked(logs, fill_masked(logits, self.mask_gap_)[1])), logits.dtype)
 
 
 class PlattScaling(_LogisticMaps):
@@ -100,9 +101,8 @@ class BetaCalibration(_LogisticMaps):
 
     .. math:: q_c \propto \sigma\left(a_c \log p_c - b_c \log (1 - p_c) + d_c\right), \quad a_c, b_c \geq 0
 
-    a = b is Platt's sigmoid, and a = b = 1, d = 0 the identity. Unlike the sigmoid, it can calibrate a classifier that
-    is overconfident at one end and underconfident at the other, as forests and naive Bayes are. The predicted class
-    can change.
+    a = b is Platt's sigmoid. Unlike the sigmoid, it can calibrate a classifier that is overconfident at one end and
+    underconfident at the other, as forests and naive Bayes are. The predicted class can change.
 
     Parameters
     ----------
@@ -168,20 +168,10 @@ def log_odds(logits: Array) -> tuple[Array, Array]:
     return xp.log(xp.clip(weights, smallest, None)) - log_total, xp.log(xp.clip(rest, smallest, None)) - log_total
 
 
-def normalised_sigmoids(scores: Array, masked: Array, dtype: Any) -> Array:
-    """Return sigmoid(s) of each class divided by its sum over the classes, and zero for masked classes."""
-    xp = namespace(scores)
-    zeros = xp.zeros_like(scores)
-    # log sigmoid(s); the softmax of the logarithms cannot divide zero by zero.
-    logs = xp.where(scores < 0, scores, zeros) - xp.log1p(xp.exp(-xp.abs(scores)))
-    return xp.astype(softmax(hide_masked(logs, masked)), dtype)
-
-
 def fit_logistic(terms: Any, targets: Any, weights: Any, penalty: float) -> Any:
     """Return the parameters of sigmoid(w · terms + b), with w >= 0, that minimise the log loss.
 
-    ``penalty`` per squared distance from w = 1, b = 0 is added to the sum of the losses, so that separable classes have
-    a solution.
+    ``penalty`` per squared distance from w = 1, b = 0 is added to the sum of the losses.
     """
     design = np.column_stack([terms, np.ones(len(terms))])
     identity = np.append(np.ones(terms.shape[1]), 0.0)

@@ -34,10 +34,9 @@ class ParameterizedTemperatureScaling(Calibrator):
     two hidden layers of 5 units with ReLU. The mean of each row is subtracted first, so the result does not depend on a
     constant added to a row. The order of the classes, and therefore the accuracy, does not change.
 
-    L-BFGS with the analytic gradient minimises the squared error on the whole validation set, from several random
-    initialisations that all start at the solution of temperature scaling. The paper avoids overfitting by stopping
-    after 100,000 small steps of Adam, long before convergence. Here weight decay prevents it: with few samples the
-    temperatures are nearly equal.
+    L-BFGS minimises the squared error, from several random initialisations of which each starts at the solution of
+    temperature scaling. The paper avoids overfitting by stopping long before convergence. Here weight decay prevents
+    it: with few samples the temperatures are nearly equal.
 
     Parameters
     ----------
@@ -84,8 +83,6 @@ class ParameterizedTemperatureScaling(Calibrator):
         return temperatures
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}.")
         logits, labels = for_fit(logits, labels)
         tempered = TemperedLoss(logits, labels, "brier")
         single = solve_temperature(tempered)
@@ -150,7 +147,7 @@ class Objective:
 
 
 def top_logits(logits: Array) -> Array:
-    """Return the (at most 10) largest centred logits of each row in descending order, in float64."""
+    """Return the 10 largest centred logits of each row (or all, if fewer) in descending order, in float64."""
     xp = namespace(logits)
     centred = xp.astype(centre_rows(logits), xp.float64)
     count = min(TOP_LOGITS, logits.shape[1])

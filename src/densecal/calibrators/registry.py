@@ -75,8 +75,16 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | 
     if not isinstance(name, str):
         raise TypeError(f"A method is named by a string such as 'dac+ets', got {type(name).__name__}.")
     calibrator = join_stages([_make_stage(part, bank) for part in parse_method(name)])
-    if loss is not None:
-        _set_loss(calibrator, loss)
+    if loss is None:
+        return calibrator
+    check_choice("loss", loss, Loss)
+    with_loss = [stage for stage in calibrator.stages if "loss" in stage.get_params(deep=False)]
+    if not with_loss:
+        raise ValueError(
+            f"{calibrator.short_name!r} has no choice of loss, so loss={loss!r} cannot be set. Only dac, ts and ets do."
+        )
+    for stage in with_loss:
+        stage.set_params(loss=loss)
     return calibrator
 
 
@@ -96,17 +104,6 @@ def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
             "'dac+ets'."
         )
     return METHODS[name]()
-
-
-def _set_loss(calibrator: Calibrator, loss: Loss) -> None:
-    check_choice("loss", loss, Loss)
-    with_loss = [stage for stage in calibrator.stages if "loss" in stage.get_params(deep=False)]
-    if not with_loss:
-        raise ValueError(
-            f"{calibrator.short_name!r} has no choice of loss, so loss={loss!r} cannot be set. Only dac, ts and ets do."
-        )
-    for stage in with_loss:
-        stage.set_params(loss=loss)
 
 
 def parse_method(method: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class SplineCalibration(Calibrator):
 
     ``confidence`` returns that score. ``predict_proba`` divides the remainder, 1 - score, among the other classes in
     proportion to their probabilities. If another class would then exceed the predicted one, the score is raised until
-    the two are equal: r / (1 + r), with r the second class's fraction of the remainder. The accuracy does not change.
+    the two are equal. The accuracy does not change.
 
     Parameters
     ----------

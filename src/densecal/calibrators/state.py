@@ -122,7 +122,7 @@ def from_artefact_of_several(path: str | Path, artefact: artefacts.Artefact) -> 
 def _check_answers(calibrator: Calibrator) -> None:
     """Raise unless a restored calibrator returns probabilities: its values come from a file."""
     from densecal.calibrators.base import Samples
-    from densecal.calibrators.unlabelled import accuracy_model, can_estimate
+    from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate
 
     classes = calibrator.n_classes_
     logits = np.zeros((2, classes), np.float32)
@@ -186,11 +186,11 @@ def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:
 
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
     """Return the names and texts of the learned parameters that are short enough to show; names are unique."""
-    names = [stage.short_name for stage in calibrator.stages]
-    names = [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+    stages = [stage.short_name for stage in calibrator.stages]
+    stages = [f"{name} {place}" if stages.count(name) > 1 else name for place, name in enumerate(stages, start=1)]
     found = [
-        (stage_name, name.replace("_", " "), _show(value))
-        for stage_name, learned in zip(names, learned_values(calibrator), strict=True)
+        (stage, name.replace("_", " "), _show(value))
+        for stage, learned in zip(stages, learned_values(calibrator), strict=True)
         for name, value in learned.items()
     ]
     count = Counter(name for _, name, _ in found)

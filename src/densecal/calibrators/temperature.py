@@ -5,14 +5,14 @@ With u = 1 / temperature and p = softmax(u z), the loss of a sample and its deri
     squared error:  L = sum_c (p_c - I_c)^2       dL/du = 2 sum_c (p_c - I_c) p_c (z_c - m),   m = sum_c p_c z_c
     NLL:            L = -log p_y                  dL/du = m - z_y
 
-so an iteration of a fit costs one pass over the logits, for any number of temperature parameters. The second derivative
-needs two more sums in the same pass.
+so an iteration of a fit costs one pass over the logits, for any number of temperature parameters.
 """
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cache
 from typing import Any, ClassVar, Literal
 
@@ -65,33 +65,32 @@ class TemperedLoss:
                 shifted = np.ascontiguousarray(logits - logits.max(axis=1, keepdims=True))
             self._logits = np.maximum(shifted, LOWEST_LOGIT, out=shifted)
         self._of_label = take_classes(self._logits, labels)
-        self.samples, self.classes = self._logits.shape
+
+    @property
+    def samples(self) -> int:
+        """The number of samples."""
+        return len(self._of_label)
 
     def subset(self, rows: slice, loss: Loss | None = None) -> TemperedLoss:
         """Return the same loss, or another one, on some rows, without preparing them again."""
-        part = object.__new__(TemperedLoss)
+        part = copy(self)
         part.loss, part._logits, part._of_label = loss or self.loss, self._logits[rows], self._of_label[rows]
-        part.samples, part.classes = part._logits.shape
         return part
 
     def share_of_mistakes(self) -> float:
         """Return the error rate of the classifier."""
         return float(to_numpy(self._of_label < 0).mean())
 
-    def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
-        """Return the loss and its slope in the inverse temperature, float64 NumPy arrays of shape (n_samples,)."""
-        loss, slope, _ = self._pass(inverse_temperature, curved=False)
-        return loss, slope
-
-    def mean(self, temperature: float) -> float:
-        """Return the mean loss at one temperature."""
+    def mean(self, temperature: Any) -> float:
+        """Return the mean loss at one temperature, or one for each sample."""
         return float(self(1 / temperature)[0].mean())
 
-    def with_curvature(self, inverse_temperature: Any) -> tuple[Any, Any, Any]:
-        """Return the loss and its first and second derivative in the inverse temperature, in the same single pass."""
-        return self._pass(inverse_temperature, curved=True)
+    def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
+        """Return the loss and its slope in the inverse temperature, float64 NumPy arrays of shape (n_samples,)."""
+        return self.with_curvature(inverse_temperature, curved=False)[:2]
 
-    def _pass(self, inverse_temperature: Any, *, curved: bool) -> tuple[Any, Any, Any]:
+    def with_curvature(self, inverse_temperature: Any, *, curved: bool = True) -> tuple[Any, Any, Any]:
+        """Return the loss and its first and second derivative in the inverse temperature, in one pass."""
         answers = np.empty((3, self.samples))
         inverse = np.broadcast_to(np.asarray(inverse_temperature, dtype=np.float64), (self.samples,))
         on_torch = is_torch(self._logits)
@@ -102,7 +101,7 @@ class TemperedLoss:
             answers[:, rows] = self._from_sums(inverse[rows], of_label, *sums(rows, inverse[rows], curved))
 
         block_bytes = TORCH_BLOCK_BYTES if on_torch else NUMPY_BLOCK_BYTES
-        blocks = list(row_blocks(self.samples, self.classes * self._logits.itemsize, block_bytes))
+        blocks = list(row_blocks(self.samples, self._logits.shape[1] * self._logits.itemsize, block_bytes))
         list((map if on_torch or len(blocks) == 1 else _threads().map)(work, blocks))
         return answers[0], answers[1], answers[2]
 
@@ -201,7 +200,7 @@ class TemperatureScaling(Calibrator):
         return softmax(logits, self.temperature_)
 
 
-class EnsembleTemperatureScaling(Calibrator):
+class EnsembleTemperatureScaling(TemperatureScaling):
     """Mix three distributions: w1 softmax(z / T) + w2 softmax(z) + w3 / C.
 
     The temperature is that of temperature scaling. The weights lie on the simplex and minimise the squared error, a
@@ -229,8 +228,8 @@ class EnsembleTemperatureScaling(Calibrator):
 
     short_name: ClassVar[str] = "ets"
     full_name: ClassVar[str] = "Ensemble temperature scaling"
-    accuracy_preserving: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("temperature_", "mixture_")
+    fit_loss: ClassVar[str] = "brier"
     citation: ClassVar[Citation] = Citation(
         "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
         "Zhang, Kailkhura, Han",
@@ -238,11 +237,8 @@ class EnsembleTemperatureScaling(Calibrator):
         2020,
     )
 
-    def __init__(self, loss: Loss = "nll") -> None:
-        self.loss = loss
-
     def _fit(self, logits: Array, labels: Array) -> None:
-        self.temperature_ = solve_temperature(TemperedLoss(logits, labels, self.loss))
+        super()._fit(logits, labels)
         gram, target = _quadratic(self._components(logits), labels)
         self.mixture_ = _least_squares_on_simplex(gram, target)
 

@@ -1,20 +1,16 @@
-"""Accuracy and adaptation of a fitted calibrator on unlabelled batches."""
+"""The methods of a fitted calibrator for unlabelled batches."""
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, cast
 
-from densecal.arrays import Array, ArrayLike, namespace
-from densecal.errors import warn_user
-from densecal.estimation.accuracy_model import AccuracyModel
-from densecal.estimation.estimate import EXTRAPOLATED, AccuracyEstimate
-from densecal.estimation.signals import SampleSignals
+from densecal.arrays import ArrayLike
+from densecal.estimation.estimate import AccuracyEstimate
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator, Features, Samples
-    from densecal.calibrators.dac import DAC
+    from densecal.calibrators.base import Calibrator, Features
+    from densecal.calibrators.dac.unlabelled import Batch
 
 
 class EstimatesAccuracy:
@@ -33,11 +29,7 @@ class EstimatesAccuracy:
         unselected, everything that the classifier receives or a random sample of it: for samples chosen by confidence
         or class, the interval does not hold.
         """
-        from densecal.calibrators.dac.unlabelled import estimate_accuracy
-
-        calibrator = cast("Calibrator", self)
-        samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
-        return estimate_accuracy(dac, samples, _confidence(calibrator, dac, samples))
+        return self._batch(logits, features, distances).estimate()
 
     def adapted_to(
         self,
@@ -55,73 +47,12 @@ class EstimatesAccuracy:
         original when the data return to normal, and adapt again when they change. Adapting an adapted calibrator
         replaces the earlier adaptation.
         """
+        return self._batch(logits, features, distances).adapted_calibrator()
+
+    def _batch(
+        self, logits: ArrayLike | Outputs, features: Features | None, distances: ArrayLike | Distances | None
+    ) -> Batch:
         from densecal.calibrators.dac.unlabelled import Batch
-        from densecal.calibrators.registry import join_stages
 
         calibrator = cast("Calibrator", self)
-        samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
-        following = list(calibrator.stages[1:])
-
-        def mean_confidence(rescaled: Array) -> float:
-            confidence = join_stages(following)._confidence(samples._replace(logits=rescaled))
-            return float(namespace(confidence).mean(confidence))
-
-        batch, adapted = Batch.of(dac, samples), copy(dac)
-        if batch.extrapolation_of(dac) > 1:
-            warn_user(f"The batch is {EXTRAPOLATED}. Nothing supports the confidences of the adapted copy.")
-        adapted.adaptation_ = batch.adaptation(mean_confidence if following else None)
-        return join_stages([adapted, *following])
-
-
-def sample_signals(
-    calibrator: Calibrator,
-    logits: ArrayLike | Outputs,
-    features: Features | None = None,
-    distances: ArrayLike | Distances | None = None,
-) -> SampleSignals:
-    """Return the signals of each sample that a monitor keeps for its estimates."""
-    from densecal.calibrators.dac.unlabelled import Batch, sample_signals
-
-    samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
-    return sample_signals(dac, Batch.of(dac, samples), _confidence(calibrator, dac, samples))
-
-
-def can_estimate(calibrator: Calibrator) -> bool:
-    """Return whether a calibrator was fitted with shifted data, so that it can estimate accuracies."""
-    stage = calibrator.density_stage
-    return stage is not None and stage.accuracy_model_ is not None
-
-
-def with_plain_scaling(calibrator: Calibrator) -> dict[str, Calibrator]:
-    """Return the calibrator and, if it has learned one, temperature scaling on the same validation data, by name."""
-    from densecal.calibrators.dac.unlabelled import learned_accuracy
-    from densecal.calibrators.temperature import TemperatureScaling
-
-    found = {calibrator.method_name: calibrator}
-    if can_estimate(calibrator):
-        scaling = TemperatureScaling()
-        scaling.temperature_ = learned_accuracy(_estimator(calibrator))["plain_temperature"]
-        scaling.n_classes_, scaling.is_identity_ = calibrator.n_classes_, False
-        found[scaling.method_name] = scaling
-    return found
-
-
-def accuracy_model(calibrator: Calibrator) -> AccuracyModel:
-    """Return the regression of the accuracy; raise if the calibrator has none."""
-    from densecal.calibrators.dac.unlabelled import learned_accuracy
-
-    return AccuracyModel.from_state(learned_accuracy(_estimator(calibrator))["regression"])
-
-
-def _estimator(calibrator: Calibrator) -> DAC:
-    if calibrator.density_stage is None:
-        raise ValueError(
-            f"{calibrator.short_name!r} cannot estimate accuracies: it does not measure distances. Use 'dac' or "
-            f"'dac+{calibrator.short_name}', fitted with shifted=."
-        )
-    return calibrator.density_stage
-
-
-def _confidence(calibrator: Calibrator, dac: DAC, samples: Samples) -> Array | None:
-    """Return the confidence of a calibrator, or None if it is that of the fit, which the estimates compute anyway."""
-    return None if calibrator is dac and dac.adaptation_ is None else calibrator._confidence(samples)
+        return Batch(calibrator, calibrator._fitted_samples(logits, features, distances))

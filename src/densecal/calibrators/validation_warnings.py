@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -53,8 +52,7 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
         return []
     found = []
     absent = np.setdiff1d(np.arange(validation.n_classes), to_numpy(validation.labels))
-    missing = [class_names[one] if class_names else str(one) for one in absent]
-    if missing:
+    if missing := [class_names[one] if class_names else str(one) for one in absent]:
         subject, verb, object_ = ("Class", "is", "it") if len(missing) == 1 else ("Classes", "are", "them")
         found.append(
             f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
@@ -70,7 +68,7 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
             f"On the validation set the classifier is no better than chance: {chance}. Check that the labels "
             "belong to these samples, and that the classes are in the order of the scores."
         )
-    if accuracy_and_chance(validation.logits, validation.labels).accuracy == 1:
+    if accuracy_and_chance(validation.logits, validation.labels)[0] == 1:
         found.append(
             "The classifier is right on every validation sample. If it was trained on these samples, its confidences "
             "become too high: use samples that it was not trained on."
@@ -78,16 +76,8 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
     return found
 
 
-class AccuracyAndChance(NamedTuple):
-    """The accuracy, the accuracy expected with shuffled labels, and the standard error of the latter."""
-
-    accuracy: float
-    chance: float
-    error: float
-
-
-def accuracy_and_chance(logits: Array, labels: Array) -> AccuracyAndChance:
-    """Return the accuracy of the classifier, and the one expected with shuffled labels."""
+def accuracy_and_chance(logits: Array, labels: Array) -> tuple[float, float, float]:
+    """Return the accuracy, the one expected with shuffled labels, and the standard error of the latter."""
     n_samples, n_classes = logits.shape
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
     shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
@@ -95,14 +85,13 @@ def accuracy_and_chance(logits: Array, labels: Array) -> AccuracyAndChance:
     # The variance over all permutations of the labels; with equal classes that of a binomial share.
     variance = chance + chance**2 - shares[0] * shares[1] @ (shares[0] + shares[1])
     error = float(np.sqrt(max(variance, 0.0) / max(n_samples - 1, 1)))
-    return AccuracyAndChance(float((predicted == true).mean()), chance, error)
+    return float((predicted == true).mean()), chance, error
 
 
 def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
     """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
     accuracy, chance, error = accuracy_and_chance(logits, labels)
-    by_chance = chance + 2 * error
-    if accuracy > by_chance:
+    if accuracy > chance + 2 * error:
         return None  # usually, so the softmax is not computed
     confidence = float(to_numpy(softmax(as_floats(logits))).max(axis=1).mean())
     # With two or three classes, a confident classifier does not claim twice what it gets by chance.

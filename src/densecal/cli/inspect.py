@@ -55,8 +55,8 @@ def _describe(path: Path, layout: FileLayout) -> dict[str, Any]:
 
 
 def _describe_calibrator(path: Path) -> dict[str, Any]:
+    from densecal.calibrators.dac.unlabelled import can_estimate
     from densecal.calibrators.state import from_artefact_of_several
-    from densecal.calibrators.unlabelled import can_estimate
     from densecal.io import artefacts
 
     artefact = artefacts.read(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import accuracy_model, can_estimate
+from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate
 from densecal.cli.inputs import WHY_DIFFERENT, WHY_LABELS, check_different, check_given_once, expand
 from densecal.display import track
 from densecal.errors import warn_user

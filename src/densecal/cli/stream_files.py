@@ -16,8 +16,8 @@ from densecal.io.classes import encode_labels
 from densecal.io.files import listed, name_file_in_errors
 from densecal.io.output_files import FileLayout
 from densecal.io.tables import read_late_labels, sample_names
+from densecal.monitor.batches import observe
 from densecal.monitor.monitor import Monitor
-from densecal.monitor.observed import observe
 from densecal.outputs import OutputShards
 
 SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}

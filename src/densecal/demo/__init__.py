@@ -33,7 +33,7 @@ class Demo:
 
     train: Outputs
     validation: Outputs
-    perturbed: Mapping[str, Outputs] | None
+    perturbed: Mapping[str, Outputs]
     conditions: list[Condition]
     k: int
 
@@ -92,11 +92,10 @@ def load_domains(folder: str | Path = DATA) -> dict[str, Outputs]:
 def open_demo(folder: str | Path = DATA) -> Demo:
     """Read all of the demo's sets."""
     train, validation = load_demo("train", folder), load_demo("val", folder)
-    perturbed = load_domains(folder) if (Path(folder) / "perturbed.safetensors").exists() else None
     tests = [path for name in ("clean", "shifted-*") for path in sorted(Path(folder).glob(f"{name}.safetensors"))]
     outside = sorted(Path(folder).glob("ood-*.safetensors"))
-    conditions = read_conditions(tests) + (read_conditions(outside, out_of_domain=True) if outside else [])
-    return Demo(train, validation, perturbed, conditions, choose_k(len(train), train.n_classes))
+    conditions = read_conditions(tests) + read_conditions(outside, out_of_domain=True)
+    return Demo(train, validation, load_domains(folder), conditions, choose_k(len(train), train.n_classes))
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,9 @@ class DemoResult:
 def run_demo(folder: str | Path = DATA, *, n_resamples: int = 300) -> DemoResult:
     """Fit every method and evaluate it on every test set."""
     demo = open_demo(folder)
-    methods = [name for name in METHODS if demo.perturbed is not None or not is_shift_fitted(name)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
-        calibrators = {name: demo.fit(name) for name in track(methods, "fitting")}
+        calibrators = {name: demo.fit(name) for name in track(METHODS, "fitting")}
     given = [str(warning.message) for warning in caught if issubclass(warning.category, CalibrationWarning)]
     table = evaluate_conditions(calibrators, demo.conditions, n_resamples=n_resamples)
     return DemoResult(demo, table, calibrators, list(dict.fromkeys(given)))

@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from functools import cache, cached_property
-from importlib.util import find_spec
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
-from densecal.arrays import (
-    Array,
-    ArrayLike,
-    ArrayOrTensor,
-    is_torch,
-    namespace,
-    random_rows,
-    row_blocks,
-    to_device_of,
-    to_numpy,
-)
-from densecal.arrays.checks import check_choice, check_features, unit_rows
-from densecal.density.centres import CentreBank, nearest_distances
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, namespace, random_rows, row_blocks, to_numpy
+from densecal.arrays.checks import check_choice, check_features, check_finite_floats, count_samples, unit_rows
+from densecal.density.centres import find_centres, merge_centres, nearest_distances, rounded
 from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
+from densecal.density.sample import FeatureSample
+from densecal.density.search import Backend, check_k, search
 from densecal.display import counted
 from densecal.io.artefacts import BankState
 
-Backend = Literal["auto", "numpy", "faiss", "torch"]
-FAISS_BYTES_PER_NEIGHBOUR = 12
-"""faiss returns a float32 product and an int64 index per neighbour."""
-NUMPY_BYTES_PER_ROW = 10
-"""A block holds its products and, during the partition, a copy of them and some working memory."""
 SELF_DISTANCE = 2e-3
 """With ``exclude_self``, a first neighbour nearer than this counts as the query itself."""
 
 
-class FeatureBank(CentreBank):
+class FeatureBank:
     """Bank of training features, which measures how far new inputs lie from the training data in each layer.
 
     By default the bank keeps a few hundred centres per layer, found by spherical k-means. The distance in layer l is
@@ -96,22 +81,84 @@ class FeatureBank(CentreBank):
             raise ValueError(f"k (rows) and centres exclude each other: pass one of them, got {k=} and {centres=}.")
         if k is None and bank_size is not None:
             raise ValueError(f"bank_size counts rows, which a bank keeps with k: pass k too, got {bank_size=}.")
-        self.k = k
-        self.backend = backend
-        self.memory_budget = memory_budget
-        self._counts: dict[str, Array] | None = None
+        self.k, self.backend, self.memory_budget = k, backend, memory_budget
+        self._counts: dict[str, Array] = {}
         if k is None:
-            self._find_centres([features], "auto" if centres is None else centres, seed)
+            wanted: Centres = "auto" if centres is None else centres
+            sample = FeatureSample.of([features], wanted, seed)
+            self._features, self._counts = find_centres(sample, wanted, memory_budget)
             return
         arrays = check_features(features)
-        if not arrays:
-            raise ValueError("features must have at least one layer, got none.")
-        available = next(iter(arrays.values())).shape[0]
+        available = count_samples(arrays)
         check_k(k, size := choose_bank_size(available, bank_size))
         rows = random_rows(available, size, seed)
         self._features = {
             layer: unit_rows(array if rows is None else array[rows], layer) for layer, array in arrays.items()
         }
+
+    @classmethod
+    def from_batches(
+        cls,
+        batches: Iterable[Mapping[str, ArrayLike]],
+        *,
+        centres: Centres = "auto",
+        seed: int = 0,
+        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    ) -> Self:
+        """Make the centres of any number of training samples, in one pass and bounded memory.
+
+        The centres are those of ``FeatureBank(features)`` for the concatenated batches: they depend on the seed but not
+        on the size of the batches. Memory holds 64 samples per centre in float16.
+
+        Examples
+        --------
+        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
+        >>> bank = FeatureBank.from_batches({"pool": rows[start : start + 256]} for start in range(0, 2000, 256))
+        >>> bool(np.array_equal(bank["pool"], FeatureBank({"pool": rows})["pool"]))
+        True
+        """
+        return cls.from_sample(FeatureSample.of(batches, centres, seed), centres=centres, memory_budget=memory_budget)
+
+    @classmethod
+    def from_sample(
+        cls, sample: FeatureSample, *, centres: Centres = "auto", memory_budget: int = DEFAULT_MEMORY_BUDGET
+    ) -> Self:
+        """Make the centres of a sample of the training data."""
+        return cls._of(*find_centres(sample, centres, memory_budget), memory_budget)
+
+    @classmethod
+    def _of(cls, centres: dict[str, Array], counts: dict[str, Array], memory_budget: int) -> Self:
+        bank = object.__new__(cls)
+        bank.k, bank.backend, bank.memory_budget = None, "auto", memory_budget
+        bank._features, bank._counts = centres, counts
+        return bank
+
+    def merge(self, *others: Self) -> Self:
+        """Return a bank of the training data of several banks, with as many centres as the largest. Refit calibrators.
+
+        Examples
+        --------
+        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
+        >>> FeatureBank({"pool": rows[:1000]}).merge(FeatureBank({"pool": rows[1000:]}))
+        FeatureBank(100 centres, layers {'pool': 8})
+        """
+        banks = (self, *others)
+        if any(bank.k is not None for bank in banks):
+            raise ValueError("Only banks with centres can be merged. For rows, concatenate the features.")
+        if any(bank.widths != self.widths for bank in banks):
+            raise ValueError(f"The banks must have the same layers, got {[bank.widths for bank in banks]}.")
+        found, counts = {}, {}
+        for layer in self._features:
+            merged, counts[layer] = merge_centres(
+                [bank._features[layer] for bank in banks], [bank._counts[layer] for bank in banks]
+            )
+            found[layer] = rounded(merged)
+        return self._of(found, counts, self.memory_budget)
+
+    def updated(self, features: Mapping[str, ArrayLike], *, seed: int = 0) -> Self:
+        """Return the bank with new training samples added and the same number of centres. Refit calibrators."""
+        n_centres = min(len(self), count_samples(check_features(features)))
+        return self.merge(self.from_batches([features], centres=n_centres, seed=seed))
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -122,6 +169,11 @@ class FeatureBank(CentreBank):
     def widths(self) -> dict[str, int]:
         """The number of features of each layer."""
         return {layer: int(array.shape[1]) for layer, array in self._features.items()}
+
+    @property
+    def centres(self) -> int | None:
+        """The largest number of centres of a layer; None for a bank of rows."""
+        return len(self) if self.k is None else None
 
     def __len__(self) -> int:
         return max(int(array.shape[0]) for array in self._features.values())
@@ -144,13 +196,18 @@ class FeatureBank(CentreBank):
 
     def state(self) -> BankState:
         """Return the state that is saved in a file."""
-        return BankState(dict(self._features), self.k, None if self._counts is None else dict(self._counts))
+        return BankState(dict(self._features), self.k, dict(self._counts) if self.k is None else None)
 
     @classmethod
     def from_state(cls, state: BankState) -> FeatureBank:
         """Restore a bank from its state."""
         if state.counts is not None:
-            return cls._restored(state.features, state.counts)
+            centres = {layer: check_finite_floats(array, layer) for layer, array in state.features.items()}
+            counts = {layer: check_finite_floats(state.counts[layer], layer) for layer in centres}
+            if any(counts[layer].shape != array.shape[:1] for layer, array in centres.items()):
+                raise ValueError("The bank must have one count per centre.")
+            centres = {layer: rounded(array) for layer, array in centres.items()}
+            return cls._of(centres, counts, DEFAULT_MEMORY_BUDGET)
         bank = cls(state.features, k=state.k)
         # Rows that are normalised a second time differ by rounding errors, and would be another bank.
         bank._features |= {layer: rows for layer, rows in state.features.items() if rows.dtype.itemsize == 4}
@@ -159,13 +216,12 @@ class FeatureBank(CentreBank):
     def select(self, layers: Iterable[str]) -> FeatureBank:
         """Return a bank of some of the layers that shares their memory."""
         layers = list(layers)
-        unknown = [layer for layer in layers if layer not in self._features]
-        if unknown or not layers:
+        if not layers or not set(layers) <= self._features.keys():
             raise ValueError(f"The bank has the layers {list(self._features)}, got {layers}.")
         part = copy(self)
         part.__dict__.pop("fingerprint", None)
         part._features = {layer: self._features[layer] for layer in layers}
-        part._counts = None if self._counts is None else {layer: self._counts[layer] for layer in layers}
+        part._counts = {layer: self._counts[layer] for layer in layers if self.k is None}
         return part
 
     @cached_property
@@ -211,7 +267,7 @@ class FeatureBank(CentreBank):
             found: ArrayOrTensor = namespace(columns[0]).stack(columns, axis=1)
             return found
         wanted = self.k if k is None else k
-        ks = [wanted] if isinstance(wanted, (int, np.integer)) else [operator.index(one) for one in wanted]
+        ks = np.atleast_1d(wanted).tolist()
         if not ks:
             raise ValueError("k must be a whole number or a sequence of them, got an empty sequence.")
         for one in ks:
@@ -219,12 +275,11 @@ class FeatureBank(CentreBank):
         # Without the query itself, the next neighbour counts; the first one shows whether the query is in the bank.
         deeper = [*ks, *(one + 1 for one in ks), 1] if exclude_self else ks
         columns = [search(*pair, deeper, self.backend, self.memory_budget) for pair in pairs]
-        stacked = namespace(columns[0]).stack(columns, axis=1)
+        stacked: ArrayOrTensor = namespace(columns[0]).stack(columns, axis=1)
         if exclude_self:
             is_self = stacked[:, :, -1:] < SELF_DISTANCE
             stacked = namespace(stacked).where(is_self, stacked[:, :, len(ks) : 2 * len(ks)], stacked[:, :, : len(ks)])
-        distances: ArrayOrTensor = stacked[:, :, 0] if isinstance(wanted, (int, np.integer)) else stacked
-        return distances
+        return stacked if np.ndim(wanted) else stacked[:, :, 0]
 
     def _unit_vectors(self, features: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Return the normalised features of the bank's layers. Other layers are ignored."""
@@ -242,59 +297,3 @@ class FeatureBank(CentreBank):
                     "come from another layer or another classifier."
                 )
         return {layer: unit_rows(given[layer], layer) for layer in self.layers}
-
-
-def check_k(k: int, n_rows: int) -> None:
-    """Raise unless k is a positive integer and at most the number of rows."""
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise ValueError(f"k must be an integer of at least 1, got {k!r}.")
-    if k > n_rows:
-        raise ValueError(
-            f"k must be at most {n_rows}, the number of neighbours in the bank, got {k}. "
-            "Choose a smaller k or a larger bank."
-        )
-
-
-def search(queries: Array, bank: Array, ks: Sequence[int], backend: str, memory_budget: int) -> Array:
-    """Return the distances of unit vectors to their k-th nearest rows, of shape (n_queries, len(ks))."""
-    if backend == "auto":
-        backend = "torch" if is_torch(queries) else "faiss" if is_installed("faiss") else "numpy"
-    if backend != "numpy" and not is_installed(backend):
-        raise ImportError(f'backend={backend!r} needs {backend}: pip install "densecal[{backend}]".')
-    if backend == "torch":
-        import torch
-
-        from densecal.density.torch_search import kth_distances
-
-        tensor = torch.as_tensor(queries)
-        bank = torch.as_tensor(bank, device=tensor.device)
-        return to_device_of(kth_distances(tensor, bank, ks, memory_budget=memory_budget), queries)
-    left, right = (np.ascontiguousarray(to_numpy(a), np.float32) for a in (queries, bank))
-    largest, bytes_per_query = _numpy_products, NUMPY_BYTES_PER_ROW * len(right)
-    if backend == "faiss":
-        largest, bytes_per_query = _faiss_products, FAISS_BYTES_PER_NEIGHBOUR * max(ks)
-    products = np.empty((len(left), len(ks)), np.float32)
-    for rows in row_blocks(len(left), bytes_per_query, memory_budget):
-        products[rows] = largest(left[rows], right, np.asarray(ks) - 1)
-    # For unit vectors d = sqrt(2 - 2 cos). Rounding can make the product of a row with itself exceed one.
-    return to_device_of(np.sqrt(np.maximum(2 - 2 * products, 0)), queries)
-
-
-@cache
-def is_installed(package: str) -> bool:
-    """Return whether a package can be imported."""
-    return find_spec(package) is not None
-
-
-def _faiss_products(queries: Any, bank: Any, places: Any) -> Any:
-    """Return the inner products with the rows of the bank at some places of their descending order."""
-    import faiss
-
-    return faiss.knn(queries, bank, int(places.max()) + 1, metric=faiss.METRIC_INNER_PRODUCT)[0][:, places]
-
-
-def _numpy_products(queries: Any, bank: Any, places: Any) -> Any:
-    products = queries @ bank.T
-    np.negative(products, out=products)
-    products.partition(np.unique(places), axis=1)
-    return -products[:, places]

@@ -26,10 +26,7 @@ _SMALLEST_K = 10
 
 
 def choose_centres(n_samples: int, centres: Centres) -> int:
-    """Return the number of centres for a number of training samples.
-
-    "auto" is 500, or a tenth of the samples where there are fewer than 5,000, but at least 10.
-    """
+    """Return the number of centres: "auto" is 500, or a tenth of fewer than 5,000 samples, but at least 10."""
     if centres == "auto":
         return min(MAX_CENTRES, max(_FEWEST_SAMPLES_PER_CENTRE, n_samples // _FEWEST_SAMPLES_PER_CENTRE), n_samples)
     if isinstance(centres, bool) or not isinstance(centres, (int, np.integer)) or centres < 1:

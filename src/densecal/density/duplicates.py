@@ -25,14 +25,13 @@ CERTAINTY = 3.0
 class DuplicateCheck:
     """Check whether validation samples are in the training data, by their features in the widest layer.
 
+    Create it from the validation features, call ``update`` with each batch of training features, then ``warn``.
+
     Different samples can have the same features, such as the same answers in a survey. A new sample equals a training
     sample as often as a training sample equals another one, so only a larger share is suspicious. The share of equal
     training samples is estimated from a few, each compared with the rows after it. In every group of equal rows one has
     no equal row after it and, if there are several, one has exactly one. The share of unique rows is therefore P(none
-    after it) - P(one after it), for any order. It says nothing if training samples were repeated or duplicates removed,
-    which shows in how often validation samples equal each other.
-
-    Created from the validation features. Call ``update`` with each batch of training features, then ``warn``.
+    after it) - P(one after it), for any order.
     """
 
     def __init__(self, features: Mapping[str, Array]) -> None:
@@ -77,7 +76,7 @@ class DuplicateCheck:
     @property
     def coincidence(self) -> float:
         """The share of the training samples that have the same features as another one."""
-        return min(1.0, max(0.0, 1 - float(self._uniqueness.mean()))) if len(self._train) else 0.0
+        return float(np.clip(1 - self._uniqueness.mean(), 0, 1)) if len(self._train) else 0.0
 
     @property
     def _uniqueness(self) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, ArrayLike, namespace, to_device_of
-from densecal.arrays.checks import check_features, unit_rows
+from densecal.arrays.checks import check_features, count_samples, unit_rows
 from densecal.density.defaults import Centres, sample_size
 
 SLACK = 1.5
@@ -46,12 +46,18 @@ class FeatureSample:
             sample._below = 2 * sample.size / n_samples
         return sample
 
+    @classmethod
+    def of(cls, batches: Iterable[Mapping[str, ArrayLike]], centres: Centres, seed: int) -> Self:
+        """Return a sample of a stream that is large enough for k-means with this number of centres."""
+        sample = cls.for_centres(centres, seed)
+        for batch in batches:
+            sample.add(batch)
+        return sample
+
     def add(self, features: Mapping[str, ArrayLike], numbers: NDArray[np.integer[Any]] | None = None) -> None:
         """Add a batch of rows; ``numbers`` are their indices in the stream, by default those after the last batch."""
         arrays = check_features(features)
-        if not arrays:
-            raise ValueError("features must have at least one layer, got none.")
-        n_rows = int(next(iter(arrays.values())).shape[0])
+        n_rows = count_samples(arrays)
         self._check_widths({layer: int(array.shape[1]) for layer, array in arrays.items()})
         if numbers is not None and len(numbers) != n_rows:
             raise ValueError(f"numbers must have one number per row: got {len(numbers)} for {n_rows} rows.")

@@ -22,7 +22,7 @@ from densecal.density.defaults import DEFAULT_MEMORY_BUDGET
 
 DEFAULT_CUDA_BUDGET = 1 << 30
 """The default on a GPU: 512 queries of 45,000 samples fit in one block."""
-LARGEST_GROUP = 64
+LARGEST_GROUP, SHORTEST_GROUPED = 64, 1024
 TINY = torch.finfo(torch.float32).tiny
 ALIGNMENT = 16
 """Rows of centres are padded with zeros to a multiple of this, for aligned loads of tensor cores."""
@@ -258,8 +258,9 @@ def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
     """Return the column of the k-th smallest value of each row, of shape (n_rows, len(ks))."""
     rows, columns = values.shape
     deepest = max(ks)
-    size = _group_size(columns, deepest)
-    if size == 1:
+    # The power of two that balances the selections from columns / size and from k * size values.
+    size = min(LARGEST_GROUP, 1 << max(0, round(math.log2(math.sqrt(columns / deepest)))))
+    if size == 1 or columns < SHORTEST_GROUPED:
         return _pick(values, ks)
     groups = columns // size
     # Groups are strided, so that the minima of adjacent columns are computed in parallel.
@@ -283,10 +284,3 @@ def _pick(values: Tensor, ks: Sequence[int]) -> Tensor:
         # The maximum of the k smallest values is cheaper than sorting them.
         return top.indices.gather(1, top.values.argmax(dim=1, keepdim=True))
     return torch.stack([top.indices[:, k - 1] for k in ks], dim=1)
-
-
-def _group_size(columns: int, k: int) -> int:
-    """Return the power of two that balances the selections from columns / size and from k * size values."""
-    if columns < 1024:
-        return 1
-    return min(LARGEST_GROUP, 1 << max(0, round(math.log2(math.sqrt(columns / k)))))

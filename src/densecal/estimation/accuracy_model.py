@@ -60,27 +60,16 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class AccuracyModel:
-    """The fitted regression of the accuracy.
+    """The fitted regression of the accuracy, as plain data.
+
+    The values of a `Ridge` are followed by those of the clean data: logit(accuracy) and its sampling variance, and the
+    variance of the contribution of one sample to the predicted logit(accuracy).
 
     Attributes
     ----------
-    intercept, slopes, centre, scale : float, lists
-        logit(accuracy) - logit(mean confidence) = belief * (intercept + slopes @ ((features - clean) / scale)); the
-        leverage is measured from the centre.
-    clean_logit, clean_variance : float
-        logit(accuracy) of the clean data, and its sampling variance.
     relative_error : float
         Standard error on unknown kinds of shift, as a fraction of the difference between logit(accuracy) and that of
         clean data.
-    clean_spread : float
-        Variance of the contribution of one clean sample to the predicted logit(accuracy).
-    covariance : list of lists
-        Inverse of the penalised second moments of the scaled features: the leverage is its quadratic form.
-    clean, reach : list, list of lists
-        The features of the clean data, and the inverse of the penalised second moments of the scaled features of the
-        shifted domains about them: its quadratic form is the squared distance of a batch from clean data.
-    n_clean, n_domains, n_kinds : int
-        The number of clean samples, of domains and of kinds of shift in the fit.
     nearest, farthest : lists of float
         The lowest and the largest mean drift of a shifted domain in each layer, in standard deviations of clean inputs.
     """
@@ -89,13 +78,13 @@ class AccuracyModel:
     slopes: list[float]
     centre: list[float]
     scale: list[float]
+    covariance: list[list[float]]
+    clean: list[float]
+    reach: list[list[float]]
     clean_logit: float
     clean_variance: float
     clean_spread: float
     relative_error: float
-    covariance: list[list[float]]
-    clean: list[float]
-    reach: list[list[float]]
     n_clean: int
     n_domains: int
     n_kinds: int
@@ -104,36 +93,27 @@ class AccuracyModel:
 
     @classmethod
     def learn(cls, signals: Any, correct: Any, names: Sequence[str], drift: Any) -> Self:
-        """Learn the regression from clean samples, followed by shifted ones.
+        """Learn the regression from clean samples, followed by shifted ones with the names of their domains.
 
-        Parameters
-        ----------
-        signals : array of shape (n_samples, 2)
-            Confidence after the shift fit, and entropy after temperature scaling.
-        correct : array of shape (n_samples,)
-            Whether the predicted class is the label.
-        names : sequence of str
-            The domain of each shifted sample, as in `make_domains`.
-        drift : array of shape (n_shifted, n_layers)
-            The drift of each shifted sample, as in `SampleSignals`.
+        ``signals`` holds the predictors of `SampleSignals`, ``correct`` whether the predicted class is the label, and
+        ``drift`` that of the shifted samples.
         """
         n_clean = len(correct) - len(names)
         domains = make_domains(names, n_clean)
         # Both are shrunk to one half in the same way, so that small domains do not bias the regression.
-        features = np.array([_features(signals[domain.rows], len(domain.rows)) for domain in domains])
-        target = np.array([_logit(np.mean(correct[domain.rows]), len(domain.rows)) for domain in domains])
-        clean, clean_logit = _features(signals[:n_clean]), _logit(np.mean(correct[:n_clean]), n_clean)
+        features = np.array([_features(np.mean(signals[one.rows], axis=0), len(one.rows)) for one in domains])
+        target = np.array([_logit(np.mean(correct[one.rows]), len(one.rows)) for one in domains])
+        clean_signals, clean_accuracy = signals[:n_clean], np.mean(correct[:n_clean])
+        clean, clean_logit = _features(np.mean(clean_signals, axis=0)), _logit(clean_accuracy, n_clean)
         fit = Ridge.fit(domains, features, target, clean, clean_logit)
-        variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
-        spread = float(np.var(signals[:n_clean] @ fit.gradients(clean)))
         error, n_kinds = _held_out_error(domains, features, target, fit)
         drifts = [drift[rows].mean(axis=0) for rows in rows_by_domain(names)]
         arrays = {name: np.asarray(value).tolist() for name, value in fit._asdict().items()}
         return cls(
             **arrays,
             clean_logit=clean_logit,
-            clean_variance=variance,
-            clean_spread=spread,
+            clean_variance=float(_sampling_variance(clean_accuracy, n_clean)),
+            clean_spread=float(np.var(clean_signals @ fit.gradients(clean))),
             relative_error=error,
             n_clean=n_clean,
             n_domains=sum(not domain.is_mixture for domain in domains),
@@ -144,11 +124,11 @@ class AccuracyModel:
 
     def predict(self, signals: Any, doubt: float = 0.0) -> float:
         """Return the estimated accuracy of a batch, or of a part of a batch with this ``doubt``."""
-        return float(expit(self._predict(_features(signals)) - doubt))
+        return float(expit(self._ridge.predict(_batch_features(signals)) - doubt))
 
     def shift_of(self, signals: Any) -> float:
         """Return how far the predicted logit(accuracy) of a batch lies below that of clean data."""
-        return self.clean_logit - self._predict(_features(signals))
+        return float(self.clean_logit - self._ridge.predict(_batch_features(signals)))
 
     def chance_of(self, n_samples: int) -> float:
         """Return the standard error of `shift_of` for a clean batch of this size."""
@@ -160,21 +140,20 @@ class AccuracyModel:
         It grows with the leverage: half of the difference at a leverage of 2, the number of features, which without the
         penalty is the mean over the domains.
         """
-        features = _features(signals)
-        return self._doubt(self._predict(features), float(self._ridge.leverage(features)))
+        features = _batch_features(signals)
+        leverage = float(self._ridge.leverage(features))
+        gain = max(0.0, float(self._ridge.predict(features)) - self.clean_logit)
+        return gain * leverage / (leverage + len(self.slopes))
 
     def interval(self, signals: Any, extrapolation: float = 0.0, level: float = LEVEL) -> Interval:
         """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples.
 
-        The error on unknown kinds of shift is larger below the estimate than above. The interval widens with an
-        ``extrapolation`` above 1, where the batch is farther away than every domain.
+        The interval is wider below the estimate, and widens with an ``extrapolation`` above 1.
         """
-        features, count = _features(signals), len(signals)
-        promised, leverage = self._predict(features), float(self._ridge.leverage(features))
-        doubt = self._doubt(promised, leverage)
-        predicted = promised - doubt
+        features, count, doubt = _batch_features(signals), len(signals), self.doubt_of(signals)
+        predicted = float(self._ridge.predict(features)) - doubt
         accuracy = float(expit(predicted))
-        few_kinds = 1 + (1 + leverage) / self.n_kinds
+        few_kinds = 1 + (1 + float(self._ridge.leverage(features))) / self.n_kinds
         unseen = few_kinds * (self.relative_error * (self.clean_logit - predicted)) ** 2
         other = few_kinds * (SMALLEST_ERROR**2 + LEARNING_VARIANCE / self.n_clean) + self.clean_variance
         other += self._ridge.withheld(features) ** 2 + doubt**2 + _sampling_variance(accuracy, count)
@@ -189,17 +168,14 @@ class AccuracyModel:
         It allows for chance in the batch and in the clean data, not for the error on unknown kinds of shift. On clean
         data it lies below the accuracy with probability 1 - ``level``.
         """
-        features, count = _features_of(moments.means, MOST_SAMPLES), moments.n_samples
+        features, count = _features(moments.means), moments.n_samples
         of_batch = moments.variance(self._ridge.gradients(features))
         spread = (count * of_batch + SPREAD_SAMPLES * self.clean_spread) / (count + SPREAD_SAMPLES)
-        predicted = self._predict(features)
+        predicted = float(self._ridge.predict(features))
         return float(expit(predicted + self._margin(predicted, spread, count, level)))
 
     def bound_reaches(self, limit: float, count: int, level: float) -> float:
-        """Return roughly below which estimate of ``count`` samples the upper bound lies below a limit.
-
-        The samples are assumed to vary as much as clean ones.
-        """
+        """Return roughly below which estimate of ``count`` clean samples the upper bound lies below a limit."""
         most = float(logit(limit))
 
         def gap(predicted: float) -> float:
@@ -235,12 +211,6 @@ class AccuracyModel:
     def _ridge(self) -> Ridge:
         return Ridge(*(np.array(getattr(self, name)) for name in Ridge._fields))
 
-    def _predict(self, features: Any) -> float:
-        return float(self._ridge.predict(features))
-
-    def _doubt(self, promised: float, leverage: float) -> float:
-        return max(0.0, promised - self.clean_logit) * leverage / (leverage + len(self.slopes))
-
     def state(self) -> dict[str, Any]:
         """Return the learned values as plain data."""
         return asdict(self)
@@ -257,12 +227,12 @@ class AccuracyModel:
         return cls(**state)
 
 
-def _features(signals: Any, count: float = MOST_SAMPLES) -> Any:
-    """Return the features of a batch; ``count`` shrinks the confidence of a domain to one half, like its accuracy."""
-    return _features_of(np.mean(signals, axis=0), count)
+def _batch_features(signals: Any) -> Any:
+    return _features(np.mean(signals, axis=0))
 
 
-def _features_of(means: Any, count: float) -> Any:
+def _features(means: Any, count: float = MOST_SAMPLES) -> Any:
+    """Return the features for mean signals; ``count`` shrinks the confidence to one half, like the accuracy."""
     confidence, entropy = means
     return np.array([_logit(confidence, count), entropy])
 
@@ -285,13 +255,11 @@ def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: 
     plain = np.array([not domain.is_mixture for domain in domains])
     kinds, sizes = np.array([domain.kind for domain in domains]), np.array([len(domain.rows) for domain in domains])
     clean_logit = fit.predict(fit.clean)
-    found = sorted(set(kinds))
-    squares = []
+    found, squares = sorted(set(kinds)), []
     for kind in found if len(found) > 1 else ():
         out, others = plain & (kinds == kind), plain & (kinds != kind)
         seen = [domain for domain, kept in zip(domains, others, strict=True) if kept]
-        rest = Ridge.fit(seen, features[others], target[others], fit.clean, clean_logit)
-        predicted = rest.predict(features[out])
+        predicted = Ridge.fit(seen, features[others], target[others], fit.clean, clean_logit).predict(features[out])
         noise = _sampling_variance(expit(target[out]), sizes[out])
         error = np.mean((target[out] - predicted) ** 2 - noise) - SMALLEST_ERROR**2
         squares.append(max(0.0, error) / (np.mean((clean_logit - predicted) ** 2) + SMALLEST_SHIFT))

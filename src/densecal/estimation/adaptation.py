@@ -66,24 +66,12 @@ def adapt_to_batch(
     one domain, the lower and the upper quartile of log S rise almost equally above those of clean data; in a batch that
     is partly clean, the lower one does not.
 
-    Parameters
-    ----------
-    model : AccuracyModel
-        Estimates the accuracy of each group.
-    log_s, signals : arrays of shape (n_samples,) and (n_samples, n_signals)
-        log S of the per-sample fit, and the model's signals.
-    mean_confidence : callable
-        The mean confidence of some rows at one log temperature.
-    plain_confidence : float or None
-        The mean confidence of temperature scaling, which a batch that looks clean gets; None if it keeps the per-sample
-        fit.
-    clean_quartiles : pair of float
-        The lower and upper quartile of log S on clean data.
+    A batch that looks clean gets ``plain_confidence``, the mean confidence of temperature scaling; with None it keeps
+    the temperatures of the per-sample fit.
     """
     groups = _groups(log_s)
     knots = np.array([log_s[rows].mean() for rows in groups])
     doubt = model.doubt_of(signals)
-
     # Outliers have a huge log S, and the other rows of the batch may need the lowest.
     reach = (float(log_s.min()), float(log_s.max()))
 
@@ -93,7 +81,10 @@ def adapt_to_batch(
     everything = np.arange(len(log_s))
     common = solve(everything, float(np.median(log_s)))
     solved = np.full(len(groups), common)
-    if diversity := _diversity(log_s, clean_quartiles):
+    lower, upper = np.quantile(log_s, (0.25, 0.75)) - np.asarray(clean_quartiles)
+    # 0 for a batch of one domain, up to 1 for a batch of several.
+    diversity = float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
+    if diversity:
         own = np.array([solve(rows, common) for rows in groups])
         solved += diversity * (own - common)
     by_chance = CLEAN_RANGE * max(model.chance_of(len(log_s)), 1e-6)
@@ -113,8 +104,7 @@ def adapt_to_batch(
 def return_to_fit(knots: Any, values: Any) -> Any:
     """Add a knot on both sides of the batch, beyond which the temperatures are those of the per-sample fit.
 
-    The batch contains no information about inputs that are nearer or farther than its own. The transition is as wide as
-    the batch, and wide enough that the temperatures keep their order.
+    The transition is as wide as the batch, and wide enough that the temperatures keep their order.
     """
     width, changes = knots[-1] - knots[0] + 1e-6, (values - knots)[[0, -1]]
     outer = np.array([knots[0] - max(width, -2 * changes[0]), knots[-1] + max(width, 2 * changes[1])])
@@ -133,30 +123,19 @@ def _groups(log_s: Any) -> list[Any]:
     return found + found[-1:] * (GROUPS - len(found))
 
 
-def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
-    """Return 0 for a batch of one domain, up to 1 for a batch of several."""
-    lower, upper = np.quantile(log_s, (0.25, 0.75)) - np.asarray(clean_quartiles)
-    return float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
-
-
 def solve_level(
-    rows: Any,
-    accuracy: float,
-    mean_confidence: MeanConfidence,
-    start: float,
-    reach: tuple[float, float] | None = None,
+    rows: Any, accuracy: float, mean_confidence: MeanConfidence, start: float, reach: Sequence[float] = ()
 ) -> float:
     """Return the log temperature at which the mean confidence of the rows equals the accuracy.
 
     Secant steps from ``start`` on the logit scale, where the mean confidence is almost linear in the log temperature; a
-    step that leaves the bracket is replaced by its middle. The bracket contains ``start`` and ``reach``, the lowest and
-    the highest log temperature of the fit.
+    step that leaves the bracket is replaced by its middle. The bracket contains ``start`` and the log temperatures
+    ``reach``.
     """
-    lowest, highest = reach or (start, start)
     stride = 1 + len(rows) // SOLVER_ROWS
     if stride > 1:
         start = solve_level(rows[::stride], accuracy, mean_confidence, start, reach)
-    low, high, slope = min(start, lowest) - _LOG_BOUND, max(start, highest) + _LOG_BOUND, -1.0
+    low, high, slope = min([start, *reach]) - _LOG_BOUND, max([start, *reach]) + _LOG_BOUND, -1.0
     level, step, before = start, 0.0, 0.0
     for _ in range(_MOST_STEPS):
         gap = _clipped_logit(mean_confidence(rows, level)) - _clipped_logit(accuracy)

@@ -27,14 +27,7 @@ class Domain(NamedTuple):
 def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Domain]:
     """Return groups of rows: the named domains, and mixtures of two domains or of a domain and clean samples.
 
-    Parameters
-    ----------
-    names
-        The domain of each shifted sample. The part before a ``/`` is the kind of shift.
-    n_clean
-        Rows 0 to ``n_clean`` - 1 are the clean samples; those of the shifted samples follow.
-    seed
-        Seed of the mixtures.
+    Rows 0 to ``n_clean`` - 1 are the clean samples. Those of the shifted samples, whose domains are named, follow.
     """
     rng = np.random.default_rng(seed)
     domains = rows_by_domain(names)
@@ -45,22 +38,14 @@ def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Doma
 
 def rows_by_domain(names: Sequence[str]) -> list[Any]:
     """Return the rows of each domain. Small domains of one kind are joined, and then those that are still small."""
-    every = _rows_by(np.asarray(names, dtype=str), np.arange(len(names)))
-    large, small = _split_by_size(every)
-    by_kind, small = _split_by_size(_rows_by(np.array([kind_of(names[row]) for row in small], dtype=str), small))
-    rest, too_few = _split_by_size([small] if len(small) else [])
-    return large + by_kind + rest or [too_few]
-
-
-def _rows_by(names: Any, rows: Any) -> list[Any]:
-    found, place = np.unique(names, return_inverse=True)
-    return [rows[place == number] for number in range(len(found))]
-
-
-def _split_by_size(domains: Sequence[Any]) -> tuple[list[Any], Any]:
-    """Return the domains with enough samples, and the rows of the others."""
-    small = [rows for rows in domains if len(rows) < FEWEST_SAMPLES]
-    return [rows for rows in domains if len(rows) >= FEWEST_SAMPLES], np.concatenate([np.zeros(0, int), *small])
+    domains, rest = list[Any](), np.arange(len(names))
+    for group_of in (str, kind_of, lambda name: ""):
+        of_rest = np.array([group_of(names[row]) for row in rest.tolist()], dtype=str)
+        found, place = np.unique(of_rest, return_inverse=True)
+        groups = [rest[place == number] for number in range(len(found))]
+        domains += [rows for rows in groups if len(rows) >= FEWEST_SAMPLES]
+        rest = np.concatenate([rest[:0], *(rows for rows in groups if len(rows) < FEWEST_SAMPLES)])
+    return domains or [rest]
 
 
 def _mixture(shifted: Sequence[Domain], n_clean: int, number: int, rng: np.random.Generator) -> Domain:

@@ -33,10 +33,9 @@ class AccuracyEstimate:
         classifier that is robust to a shift.
     n_samples : int
         Size of the batch.
-    mean_confidence : float
-        Mean confidence of the calibrator, which treats each sample on its own.
-    plain_confidence : float
-        Mean confidence of temperature scaling, which falls much less than the accuracy under shift.
+    mean_confidence, plain_confidence : float
+        Mean confidence of the calibrator, which treats each sample on its own, and of temperature scaling, which falls
+        much less than the accuracy under shift.
     far_share : float
         Fraction of the inputs that are farther from the training data than 99 % of the clean inputs.
     drift : mapping of str to float
@@ -47,8 +46,7 @@ class AccuracyEstimate:
         samples per class.
     extrapolation : float
         The drift relative to the largest drift of a domain of the fit, in the layer where this ratio is largest. Above
-        1, the inputs are farther from the training data than all shifted data of the fit, or nearer, and nothing in the
-        fit supports the estimate and its interval.
+        1, nothing in the fit supports the estimate and its interval.
 
     Examples
     --------

@@ -83,7 +83,13 @@ class Condition:
 
     @classmethod
     def from_outputs(
-        cls, outputs: Outputs | OutputShards, *, name: str = CLEAN, severity: int = 0, out_of_domain: bool = False
+        cls,
+        outputs: Outputs | OutputShards,
+        *,
+        name: str = CLEAN,
+        severity: int = 0,
+        out_of_domain: bool = False,
+        natural: bool = False,
     ) -> Condition:
         """Return a condition whose name, severity and role come from the outputs' metadata.
 
@@ -96,25 +102,24 @@ class Condition:
         >>> print(Condition.from_outputs(Outputs([[2.0, 1.0]], labels=[0], metadata=metadata)))
         fog, severity 3
         """
-        metadata = outputs.metadata
-        name = metadata.get("condition", name)
-        if out_of_domain or is_out_of_domain(outputs):
-            return cls(name, outputs, out_of_domain=True)
-        if is_natural(outputs):
-            return cls(name, outputs, natural=True)
-        if "severity" in metadata:
-            severity = _parse_severity(metadata["severity"], name)
-        return cls(name, outputs, severity)
+        known, role = outputs.metadata.get("condition", name), role_of(outputs, out_of_domain, natural)
+        if role == "ood":
+            return cls(known, outputs, out_of_domain=True)
+        if role == "natural":
+            return cls(name if known == CLEAN else known, outputs, natural=True)
+        given = outputs.metadata.get("severity", severity)
+        try:
+            severity = int(given)
+        except ValueError:
+            raise ValueError(f"The severity of {known!r} must be an integer, got {given!r} in its metadata.") from None
+        return cls(known, outputs, severity)
 
 
-def is_out_of_domain(outputs: Outputs | OutputShards) -> bool:
-    """Return whether the metadata say that the samples are out of domain."""
-    return outputs.metadata.get("role") == "ood"
-
-
-def is_natural(outputs: Outputs | OutputShards) -> bool:
-    """Return whether the metadata say that the shift is natural."""
-    return outputs.metadata.get("role") == "natural"
+def role_of(outputs: Outputs | OutputShards, out_of_domain: bool, natural: bool) -> str | None:
+    """Return the role of a set by the arguments or else by its metadata: "ood", "natural" or None."""
+    if out_of_domain:
+        return "ood"
+    return "natural" if natural else outputs.metadata.get("role")
 
 
 def samples_per_level(conditions: Iterable[Condition]) -> Counter[int | str]:
@@ -126,15 +131,8 @@ def samples_per_level(conditions: Iterable[Condition]) -> Counter[int | str]:
 
 
 def chance_cautions(conditions: Iterable[Condition]) -> list[str]:
-    """Return a warning that names the labelled conditions on which the classifier is no better than chance.
-
-    Only outputs in memory are checked; those of an `EvaluationTable` are.
-    """
-    found = {}
-    for condition in conditions:
-        outputs = condition.outputs
-        if isinstance(outputs, Outputs) and outputs.labels is not None and not condition.out_of_domain:
-            found[str(condition)] = accuracy_at_chance(outputs.logits, outputs.labels)
+    """Return a warning that names the labelled conditions on which the classifier is no better than chance."""
+    found = {str(one): accuracy_at_chance(one.loaded.logits, one.loaded.labels) for one in conditions}
     at_chance = [f"{name} ({accuracy})" for name, accuracy in found.items() if accuracy]
     if not at_chance:
         return []
@@ -143,10 +141,3 @@ def chance_cautions(conditions: Iterable[Condition]) -> list[str]:
         "and the samples are in the same order, and the classes in the order of the scores: otherwise the errors say "
         "nothing about the calibration. If they are, the shift is so strong that the classifier fails."
     ]
-
-
-def _parse_severity(text: str, name: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"The severity of {name!r} must be an integer, got {text!r} in its metadata.") from None

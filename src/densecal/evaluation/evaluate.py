@@ -21,15 +21,13 @@ from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.io.files import listed
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
-from densecal.outputs import Distances, Outputs
+from densecal.outputs import Distances
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 """The metrics that `evaluate_conditions` computes by default."""
 FEWEST_RESAMPLES = 20
 SAMPLE_SIZE = 50_000
 """The number of samples from which the intervals of a larger condition are computed: that of ImageNet's test set."""
-MOST_COMPARED = 100_000
-"""A condition of more samples is not compared with the data of the fit."""
 
 
 def evaluate_conditions(
@@ -80,25 +78,38 @@ def evaluate_conditions(
     >>> table.by_severity()[["method", "value"]].round(3).values.tolist()
     [['uncalibrated', 0.232], ['ts', 0.0]]
     """
-    _check_types(calibrators, conditions)
-    check_method_names(calibrators)
+    _check_arguments(calibrators, conditions)
     labelled, outside = _split_conditions(conditions)
-    methods = _with_references(calibrators, uncalibrated=uncalibrated, oracle=oracle)
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
-    grid.check_in_domain(labelled, outside)
-    both, alone = [*labelled, *outside], len(conditions) == 1
-    shown = both if alone else track(both, "evaluating")
-    sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
-    _warn_of_conditions(calibrators, labelled, sampled)
+    if outside and set(grid.metrics) & set(OOD_METRICS) and all(one.level != 0 for one in labelled):
+        raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
+    methods: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
+    methods |= calibrators
+    if oracle:
+        methods[ORACLE] = None
+    both, alone, sampled = [*labelled, *outside], len(conditions) == 1, list[Condition]()
+    classwise = any(name.startswith("classwise") for name in grid.metrics)
+    for condition in both if alone else track(both, "evaluating"):
+        sample, states = evaluate_stream(
+            methods, condition, sample_size, seed, classwise=classwise, progress=alone, mapper=mapper
+        )
+        grid.add(methods, sample, states)
+        sampled.append(sample)
+    _warn_of_conditions(calibrators, sampled[: len(labelled)])
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
 
-def _check_types(calibrators: object, conditions: object) -> None:
+def _check_arguments(calibrators: object, conditions: object) -> None:
     if not isinstance(calibrators, Mapping) or not all(isinstance(one, Calibrator) for one in calibrators.values()):
         raise TypeError(
             f"calibrators must map names to fitted calibrators, such as {{'dac+ets': calibrator}}, got {calibrators!r}."
         )
+    for name in calibrators:
+        if name.strip().lower() in ("", UNCALIBRATED, ORACLE):
+            raise ValueError(
+                f"A calibrator cannot be named {name!r}: names must not be empty, {UNCALIBRATED!r} or {ORACLE!r}."
+            )
     if not isinstance(conditions, Sequence) or not all(isinstance(one, Condition) for one in conditions):
         raise TypeError(
             "conditions must be a list of Condition, such as [Condition('clean', outputs), Condition('fog', outputs, "
@@ -106,37 +117,22 @@ def _check_types(calibrators: object, conditions: object) -> None:
         )
 
 
-def _with_references(
-    calibrators: Mapping[str, Calibrator], *, uncalibrated: bool, oracle: bool
-) -> dict[str, Calibrator | None]:
-    """Return the calibrators between the uncalibrated softmax and the oracle, as far as these are wanted."""
-    first, last = {UNCALIBRATED: None} if uncalibrated else {}, {ORACLE: None} if oracle else {}
-    return {**first, **calibrators, **last}
+def _warn_of_conditions(calibrators: Mapping[str, Calibrator], conditions: Sequence[Condition]) -> None:
+    """Warn about conditions that a calibrator was fitted on, or on which the classifier is no better than chance.
 
-
-def _warn_of_conditions(
-    calibrators: Mapping[str, Calibrator], labelled: Sequence[Condition], sampled: Sequence[Condition]
-) -> None:
-    """Warn about conditions that a calibrator was fitted on, or on which the classifier is no better than chance."""
-    _warn_of_fitted(calibrators, zip(labelled, sampled, strict=False))
-    for caution in chance_cautions(sampled):
-        warn_user(caution)
-
-
-def _warn_of_fitted(calibrators: Mapping[str, Calibrator], conditions: Iterable[tuple[Condition, Condition]]) -> None:
-    """Warn about conditions that a calibrator was fitted on, given each condition and the part of it that was read.
-
-    Conditions of more than MOST_COMPARED samples, or of which a part was read, are not compared.
+    Conditions of which only a sample was read are not compared with the data of the fit.
     """
     # A stage of a chain was fitted with the chain and has no hashes of its own.
     hashes = {name: getattr(one, "data_hashes_", {}).get("validation") for name, one in calibrators.items()}
-    for condition, read in conditions if any(hashes.values()) else ():
-        outputs = condition.outputs if isinstance(condition.outputs, Outputs) else read.loaded
-        if len(outputs) == condition.n_samples <= MOST_COMPARED:
+    for condition in conditions if any(hashes.values()) else ():
+        outputs = condition.loaded
+        if len(outputs) == condition.n_samples:
             found = data_hash([(outputs.logits, outputs.labels)])
             names = [name for name, one in hashes.items() if one == found]
             if names:
                 warn_user(f"{condition}: {listed(names)} was fitted on these data. On new data the error is larger.")
+    for caution in chance_cautions(conditions):
+        warn_user(caution)
 
 
 def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
@@ -150,15 +146,6 @@ def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition,
     if labelled[0].natural:
         raise ValueError("Natural shifts are compared with clean data: add a labelled test set that is not one.")
     return labelled, tuple(condition for condition in conditions if condition.out_of_domain)
-
-
-def check_method_names(names: Iterable[str]) -> None:
-    """Raise if a name is empty or reserved for a row that the evaluation adds."""
-    for name in names:
-        if name.strip().lower() in ("", UNCALIBRATED, ORACLE):
-            raise ValueError(
-                f"A calibrator cannot be named {name!r}: names must not be empty, {UNCALIBRATED!r} or {ORACLE!r}."
-            )
 
 
 class _Grid:
@@ -176,43 +163,21 @@ class _Grid:
         self.states: dict[tuple[str, str], MetricState] = {}
         self._draws: dict[tuple[int, int], Resamples] = {}
 
-    def check_in_domain(self, labelled: Sequence[Condition], outside: Sequence[Condition]) -> None:
-        """Raise if metrics of out-of-domain detection lack in-domain data to compare with."""
-        if outside and any(name in OOD_METRICS for name in self.metrics) and all(c.level != 0 for c in labelled):
-            raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
-
-    def evaluate(
-        self,
-        methods: Mapping[str, Calibrator | None],
-        condition: Condition,
-        sample_size: int,
-        *,
-        progress: bool,
-        mapper: Mapper | None,
-    ) -> Condition:
-        """Add the metrics of all methods on a condition; return it with at most ``sample_size`` of its samples."""
-        classwise = any(name.startswith("classwise") for name in self.metrics)
-        sample, states = evaluate_stream(
-            methods, condition, sample_size, self.seed, classwise=classwise, progress=progress, mapper=mapper
-        )
+    def add(
+        self, methods: Mapping[str, Calibrator | None], condition: Condition, states: Mapping[str, MetricState]
+    ) -> None:
+        """Add the metrics of all methods on a condition; the states have those of all samples if it has only some."""
         applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
-        for method, probabilities, confidence, distances in predict(applied, sample.loaded):
-            self.add(method, sample, probabilities, confidence, states.get(method))
+        for method, probabilities, confidence, distances in predict(applied, condition.loaded):
             if distances is not None:
                 self.distances[method, str(condition)] = distances
+            confidence = probabilities.max(axis=1) if confidence is None else confidence
+            self._add(method, condition, probabilities, confidence, states.get(method))
             del probabilities
-        return sample
 
-    def add(
-        self,
-        method: str,
-        condition: Condition,
-        probabilities: Array,
-        confidence: Array | None,
-        state: MetricState | None = None,
+    def _add(
+        self, method: str, condition: Condition, probabilities: Array, confidence: Array, state: MetricState | None
     ) -> None:
-        """Add the predictions on a condition; ``state`` has the metrics of all samples if these are only some."""
-        confidence = probabilities.max(axis=1) if confidence is None else confidence
         labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)
         correct = None if labels is None else probabilities.argmax(axis=1) == labels
         self.predictions[method, str(condition)] = Predictions(confidence, correct)

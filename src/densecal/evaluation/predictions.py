@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -57,7 +57,7 @@ def predict(
             stage, known = calibrator.density_stage, outputs
             if stage is not None:
                 # Calibrators with equal banks and the same k share one search.
-                key = stage.measurement
+                key = stage.bank and stage.bank.fingerprint, stage.k
                 known = measured[key] = measured.get(key) or calibrator.measure(outputs)
             probabilities = to_numpy(calibrator.predict_proba(known))
             own = to_numpy(calibrator.confidence(known)) if has_own_confidence(calibrator) else None
@@ -87,35 +87,31 @@ def evaluate_stream(
     There are no states if the condition is no larger than the part. The oracle, which is fitted on the labels, is
     evaluated on the part and has no state. A ``mapper``, such as Ray's, processes the files of a condition.
     """
-    rows = random_rows(len(condition.outputs), sample_size, seed)
+    whole, rows = condition.outputs, random_rows(len(condition.outputs), sample_size, seed)
     if rows is None or condition.out_of_domain:
-        return _sampled(condition, condition.outputs.sample(sample_size, seed)), {}
-    whole, streamed = condition.outputs, {name: one for name, one in methods.items() if name != ORACLE}
-    if mapper is None or not isinstance(whole, OutputShards):
-        sampled, states = _evaluate_part(streamed, classwise, rows, (0, whole), progress=progress)
-        return _sampled(condition, Outputs.concatenate(sampled)), states
-    sampled, states = [], {name: MetricState(classwise=classwise) for name in streamed}
-    for rows_of_part, found in mapper(partial(_evaluate_part, streamed, classwise, rows), whole.parts()):
+        return replace(condition, outputs=whole.sample(sample_size, seed), sampled_from=condition.n_samples), {}
+    streamed = {name: one for name, one in methods.items() if name != ORACLE}
+    run: Mapper = map
+    parts: Sequence[tuple[int, Outputs | OutputShards]] = [(0, whole)]
+    if mapper is not None and isinstance(whole, OutputShards):
+        run, parts, progress = mapper, whole.parts(), False
+    sampled, states = list[Outputs](), dict[str, MetricState]()
+    for rows_of_part, found in run(partial(_evaluate_part, streamed, classwise, rows, progress), parts):
         sampled += rows_of_part
         _merge(states, found)
-    return _sampled(condition, Outputs.concatenate(sampled)), states
-
-
-def _sampled(condition: Condition, outputs: Outputs) -> Condition:
-    return replace(condition, outputs=outputs, sampled_from=condition.n_samples)
+    return replace(condition, outputs=Outputs.concatenate(sampled), sampled_from=condition.n_samples), states
 
 
 def _evaluate_part(
     methods: Mapping[str, Calibrator | None],
     classwise: bool,
     rows: NDArray[np.int64],
+    progress: bool,
     part: tuple[int, Outputs | OutputShards],
-    *,
-    progress: bool = False,
 ) -> tuple[list[Outputs], dict[str, MetricState]]:
     """Return the requested rows in a part that begins at an index, and each method's metric state over the part."""
     start, outputs = part
-    states, sampled = {name: MetricState(classwise=classwise) for name in methods}, list[Outputs]()
+    states, sampled = dict[str, MetricState](), list[Outputs]()
     results = _in_threads(partial(_measure, methods, classwise), _batches(outputs, rows - start, sampled))
     n_batches = len(outputs) // _batch_size(outputs)
     for found in track(results, "evaluating", total=n_batches) if progress else results:
@@ -123,9 +119,9 @@ def _evaluate_part(
     return sampled, states
 
 
-def _merge(states: Mapping[str, MetricState], found: Mapping[str, MetricState]) -> None:
+def _merge(states: dict[str, MetricState], found: Mapping[str, MetricState]) -> None:
     for name, state in found.items():
-        states[name].merge(state)
+        states[name] = states[name].merge(state) if name in states else state
 
 
 def _measure(methods: Mapping[str, Calibrator | None], classwise: bool, batch: Outputs) -> dict[str, MetricState]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.arrays import to_numpy
 from densecal.evaluation.conditions import Condition, samples_per_level
-from densecal.evaluation.pairing import check_same_numbers, check_same_samples, check_same_settings
 from densecal.evaluation.predictions import Predictions
 from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, MetricState, group_weights
 from densecal.metrics.proper_scores import mean_confidence
@@ -124,7 +123,7 @@ class EvaluationTable:
         """Whether every mean in the table has an interval."""
         return bool(self.replicates) and not self.too_small
 
-    @cached_property
+    @property
     def severities(self) -> tuple[int, ...]:
         """The severities of the conditions that are not natural shifts, ascending."""
         return tuple(sorted({condition.severity for condition in self.conditions if not condition.natural}))
@@ -159,7 +158,7 @@ class EvaluationTable:
         method, metric : str
             A method and a metric of the table.
         severity : int or str, optional
-            A severity, or the name of a natural shift; by default all severities ("ALL"), without natural shifts.
+            A severity, or the name of a natural shift; by default all severities, without natural shifts.
         mean_over : {"severities", "conditions"}
             What is weighted equally.
         """
@@ -174,10 +173,7 @@ class EvaluationTable:
         *,
         mean_over: MeanOver = "severities",
     ) -> Interval:
-        """Return the paired difference method - reference. It is significant if the interval excludes zero.
-
-        The other arguments are as in `estimate`.
-        """
+        """Return the paired difference method - reference, which is significant if its interval excludes zero."""
         weights = self._weights(severity, mean_over)
         value = self._values(method, metric) @ weights - self._values(reference, metric) @ weights
         drawn = self._drawn(method, metric, weights) - self._drawn(reference, metric, weights)
@@ -221,24 +217,29 @@ class EvaluationTable:
 
         A method that is in both tables, such as ``uncalibrated``, must have the same values in both.
         """
-        check_same_samples(*([*table.conditions, *table.out_of_domain] for table in (self, other)))
-        check_same_settings(self._settings(), other._settings())
-        check_same_numbers(self._numbers(), other._numbers())
+        theirs = other._comparable()
+        for what, value in self._comparable().items():
+            if theirs.get(what, value) != value:
+                known = "" if isinstance(value, bytes) else f": {value} and {theirs[what]}"
+                hint = "Evaluate both alike, and other calibrators under other names."
+                raise ValueError(f"The tables differ in the {what}{known}. {hint}")
         shared = ("values", "replicates", "predictions", "own_metrics", "distances", "method_names", "states")
         joined: dict[str, Any] = {name: {**getattr(self, name), **getattr(other, name)} for name in shared}
         return replace(self, methods=tuple(dict.fromkeys([*self.methods, *other.methods])), **joined)
 
-    def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:
-        """Return the values of each method, and its confidences in each condition."""
-        confidences = {(name, f"confidence on {at}"): one.confidence for (name, at), one in self.predictions.items()}
-        return {**self.values, **confidences}
-
-    def _settings(self) -> dict[str, object]:
-        """Return the settings of the evaluation by name."""
-        found: dict[str, object] = {"level": self.level, "seed": self.seed}
-        for method, metric in self.values:
+    def _comparable(self) -> dict[str, object]:
+        """Return by name what must be equal in two tables, as far as both have it; arrays as bytes."""
+        both = [*self.conditions, *self.out_of_domain]
+        found: dict[str, object] = {"conditions": [str(one) for one in both], "level": self.level, "seed": self.seed}
+        for one in both:
+            labels = () if one.loaded.labels is None else to_numpy(one.loaded.labels)
+            found[f"samples of {str(one)!r}"] = np.append([one.n_samples, len(one.loaded)], labels).tobytes()
+        for (method, metric), values in self.values.items():
             drawn = self.replicates.get((method, metric), np.empty((1, 0)))
             found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": self.own_metrics.get(metric)}
+            found[f"{metric} of {method!r}"] = values.tobytes()
+        for (method, condition), predictions in self.predictions.items():
+            found[f"confidence of {method!r} on {condition}"] = predictions.confidence.tobytes()
         return found
 
     def _by_level(self, metric: str, levels: Sequence[int | str | None], column: str) -> pd.DataFrame:

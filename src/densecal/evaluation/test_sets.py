@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
+from densecal.evaluation.conditions import Condition, role_of
 from densecal.evaluation.severity_names import series_stems, split_severity
 from densecal.io import output_files
 from densecal.io.files import listed, name_file_in_errors, split_name
@@ -121,21 +121,19 @@ def read_sets(
     stems = series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
-        outside = out_of_domain or is_out_of_domain(outputs)
-        if not outside:
+        role = role_of(outputs, out_of_domain, natural)
+        if role != "ood":
             where = file.shards[0] if file.shards else file.path
             output_files.require_labels(where, outputs.has_labels, "labels are needed to measure calibration.")
-        if natural or (is_natural(outputs) and not outside):
-            known = outputs.metadata.get("condition", CLEAN)
-            name = file.name if file.named_by_user or known == CLEAN else known
-            sets.append(LoadedSet(Condition(name, outputs, natural=True), file.path, "none"))
-            continue
-        name, severity = split_severity(file.name, stems) if severity_from_names and not outside else (file.name, None)
+        graded = role not in ("ood", "natural")
+        name, severity = split_severity(file.name, stems) if graded and severity_from_names else (file.name, None)
         with name_file_in_errors(file.path):
-            condition = Condition.from_outputs(outputs, name=name, severity=severity or 0, out_of_domain=outside)
+            condition = Condition.from_outputs(
+                outputs, name=name, severity=severity or 0, out_of_domain=out_of_domain, natural=natural
+            )
         if file.named_by_user:
             condition = replace(condition, name=name)
-        from_metadata = "severity" in outputs.metadata and not outside
+        from_metadata = graded and "severity" in outputs.metadata
         origin: SeverityFrom = "metadata" if from_metadata else "none" if severity is None else "name"
         sets.append(LoadedSet(condition, file.path, origin))
     check_unique(sets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Method: TypeAlias = Literal["basic", "percentile"]
 Pair: TypeAlias = tuple[ArrayLike, ArrayLike | None]
-_UNBOUNDED = (-math.inf, math.inf)
+_OF_TWO_SETS = {METRICS[name].function: name for name in OOD_METRICS}
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ class Interval:
     ) -> Interval:
         """Return the interval of an estimate from its bootstrap replicates. Without replicates the ends are NaN.
 
-        ``level`` and ``method`` are those of :func:`bootstrap_interval`. ``widen`` extends an interval that does not
-        contain the estimate.
+        ``widen`` extends an interval that does not contain the estimate.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, such as 0.95, got {level!r}.")
@@ -110,10 +109,8 @@ def bootstrap_interval(
     reference
         The arguments for another calibrator, for the same samples in the same order. The interval is then that of the
         paired difference.
-    n_resamples, seed
-        Number and seed of the resamples.
-    level
-        Nominal coverage.
+    n_resamples, level, seed
+        Number of resamples, nominal coverage, and seed of the resamples.
     method
         ``"basic"``: quantiles of the resamples, reflected about the estimate and clipped to the range of the metric.
         This corrects the upward bias of calibration errors, which is larger in a resample. If the classifier is well
@@ -130,12 +127,9 @@ def bootstrap_interval(
     >>> bootstrap_interval("brier", *sharp, reference=flat, n_resamples=10).excludes_zero
     True
     """
-    function, options = resolve(metric, options)
+    pairs, references = [(probabilities, labels)], None if reference is None else [reference]
     draws = Resamples(as_array(probabilities).shape[0], n_resamples, seed)
-    values = _resampled(function, (probabilities, labels), draws, options)
-    if reference is not None:
-        values = values - _resampled(function, reference, draws, options)
-    return _interval(values, level, method, _UNBOUNDED if reference else _range(metric))
+    return _interval(resolve(metric, options), pairs, references, group_weights([0]), draws, level, method)
 
 
 def macro_bootstrap(
@@ -152,12 +146,10 @@ def macro_bootstrap(
 ) -> Interval:
     """Return the bootstrap interval of the mean of a metric over conditions of the same samples.
 
-    All conditions share their resamples.
+    All conditions share their resamples. The other arguments are as in :func:`bootstrap_interval`.
 
     Parameters
     ----------
-    metric
-        As in :func:`bootstrap_interval`.
     conditions
         A pair (probabilities, labels) or (confidence, correct) per condition, with the same samples in the same order.
     reference
@@ -165,8 +157,6 @@ def macro_bootstrap(
     groups
         The group of each condition. The result is then the mean over groups of the mean within each group. With
         severities as groups and the clean test set as severity 0, this is the paper's ALL.
-    n_resamples, level, seed, method, **options
-        As in :func:`bootstrap_interval`.
 
     Examples
     --------
@@ -174,18 +164,13 @@ def macro_bootstrap(
     >>> macro_bootstrap("accuracy", [clean, noisy, noisy], groups=[0, 1, 1], n_resamples=10).estimate
     0.5
     """
-    function, options = resolve(metric, options)
-    if _compares_domains(function):
+    resolved = resolve(metric, options)
+    if resolved.function in _OF_TWO_SETS:
         raise ValueError("metric must be a function of (probabilities, labels), not of (in_domain, out_of_domain).")
-    weights = _check_conditions(conditions, reference, groups)
+    _check_conditions(conditions, reference, groups)
+    weights = group_weights(range(len(conditions)) if groups is None else groups)
     draws = Resamples(as_array(conditions[0][0]).shape[0], n_resamples, seed)
-
-    def mean(pairs: Sequence[Pair]) -> Floats:
-        each = [_resampled(function, pair, draws, options) for pair in pairs]
-        return np.asarray(weights @ np.stack(each))
-
-    values = mean(conditions) if reference is None else mean(conditions) - mean(reference)
-    return _interval(values, level, method, _UNBOUNDED if reference else _range(metric))
+    return _interval(resolved, conditions, reference, weights, draws, level, method)
 
 
 def group_weights(groups: Sequence[Hashable]) -> NDArray[np.float64]:
@@ -202,8 +187,7 @@ def group_weights(groups: Sequence[Hashable]) -> NDArray[np.float64]:
 
 def _check_conditions(
     conditions: Sequence[Pair], reference: Sequence[Pair] | None, groups: Sequence[Hashable] | None
-) -> Floats:
-    """Return the weights of the conditions; raise if they are not comparable."""
+) -> None:
     if not conditions:
         raise ValueError("conditions must hold at least one (probabilities, labels) pair, got none.")
     if reference is not None and len(reference) != len(conditions):
@@ -212,33 +196,34 @@ def _check_conditions(
         raise ValueError(f"groups must hold one group for each of {len(conditions)} conditions, got {len(groups)}.")
     sizes = {as_array(first).shape[0] for first, _ in conditions}
     if len(sizes) > 1:
-        raise ValueError(
-            f"conditions must hold the same samples in the same order, got sets of {sorted(sizes)} samples."
-        )
-    return group_weights(range(len(conditions)) if groups is None else groups)
+        raise ValueError(f"conditions must hold the same samples in the same order, got {sorted(sizes)} samples.")
 
 
-def _resampled(function: Callable[..., float], pair: Pair, draws: Resamples, options: dict[str, object]) -> Floats:
+def _interval(
+    metric: Metric,
+    conditions: Sequence[Pair],
+    reference: Sequence[Pair] | None,
+    weights: Floats,
+    draws: Resamples,
+    level: float,
+    method: Method,
+) -> Interval:
+    """Return the interval of the weighted mean over conditions, or of its difference from that of the reference."""
+
+    def mean(pairs: Sequence[Pair]) -> Floats:
+        return np.asarray(weights @ np.stack([_resampled(metric, pair, draws) for pair in pairs]))
+
+    values = mean(conditions) if reference is None else mean(conditions) - mean(reference)
+    found = Interval.around(float(values[0]), values[1:], level, method=method, widen=False)
+    is_bounded = reference is None and not math.isnan(metric.largest)
+    return found.within(0.0, metric.largest) if is_bounded else found
+
+
+def _resampled(metric: Metric, pair: Pair, draws: Resamples) -> Floats:
     """Return the metric, followed by its value in each resample."""
-    if _compares_domains(function):
-        drawn = ood_replicates(*pair, n_resamples=draws.n_resamples, seed=draws.seed)[function.__name__]
+    if metric.function in _OF_TWO_SETS:
+        both = ood_replicates(*pair, n_resamples=draws.n_resamples, seed=draws.seed)
+        drawn = both[_OF_TWO_SETS[metric.function]]
     else:
-        drawn = draws.replicates(function, pair[0], pair[1], **options)
-    return np.array([float(function(*pair, **options)), *drawn])
-
-
-def _compares_domains(function: Callable[..., float]) -> bool:
-    return function in [METRICS[name].function for name in OOD_METRICS]
-
-
-def _interval(values: Floats, level: float, method: Method, limits: tuple[float, float]) -> Interval:
-    return Interval.around(float(values[0]), values[1:], level, method=method, widen=False).within(*limits)
-
-
-def _range(metric: MetricLike) -> tuple[float, float]:
-    """Return the range of a metric, unbounded for a user-defined function."""
-    metric = METRICS[metric] if isinstance(metric, str) else metric
-    function, _ = resolve(metric, {})
-    rows = [metric] if isinstance(metric, Metric) else METRICS.values()
-    known = [row.largest for row in rows if row.function is function]
-    return (0.0, max(known)) if known else _UNBOUNDED
+        drawn = draws.replicates(metric, *pair)
+    return np.array([metric(*pair), *drawn])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from densecal.arrays import (
     is_torch,
     namespace,
     take_classes,
-    to_numpy,
+    to_device_of,
 )
 from densecal.arrays.checks import (
     RANGE_TOLERANCE,
@@ -64,37 +64,28 @@ class ReliabilityCurve:
     def mass(self) -> ArrayOrTensor:
         """The fraction of the samples in each bin."""
         counts = wide(self.counts)
-        shares: ArrayOrTensor = counts / namespace(counts).sum(counts)
-        return shares
+        return cast(ArrayOrTensor, counts / namespace(counts).sum(counts))
 
     @property
     def gap(self) -> ArrayOrTensor:
         """Accuracy minus confidence of each bin, negative where the classifier is overconfident."""
-        gaps: ArrayOrTensor = self.accuracy - self.confidence
-        return gaps
+        return cast(ArrayOrTensor, self.accuracy - self.confidence)
 
 
 def reliability_curve(
     probabilities: ArrayLike, labels: ArrayLike | None, *, n_bins: int = N_BINS, binning: Binning = "width"
 ) -> ReliabilityCurve:
-    """Return the confidence and accuracy in bins of the top-1 confidence.
+    """Return the confidence and accuracy in bins of the top-1 confidence, as arrays or tensors like the input.
 
     Parameters
     ----------
     probabilities, labels
         Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
         (n_samples,) with booleans (whether each prediction was correct).
-    n_bins
-        Number of bins.
     binning
         ``"width"``: bins ``(i / n_bins, (i + 1) / n_bins]``; the first bin includes 0.
         ``"mass"``: bins of nearly equal count. Equal confidences are put in the bin of their mean rank, so the result
         does not depend on the order of the samples.
-
-    Returns
-    -------
-    ReliabilityCurve
-        Edges, counts, mean confidence and accuracy of the bins, as NumPy arrays or tensors like the input.
 
     Examples
     --------
@@ -110,9 +101,8 @@ def reliability_curve(
     else:
         index, edges = _mass_bins(confidence, n_bins)
     counts = xp.bincount(index, minlength=n_bins)
-    confidence_sums = xp.bincount(index, weights=wide(confidence), minlength=n_bins)
-    correct_sums = xp.bincount(index, weights=wide(correct), minlength=n_bins)
-    return curve_of_sums(edges, counts, confidence_sums, correct_sums)
+    sums = [xp.bincount(index, weights=wide(each), minlength=n_bins) for each in (confidence, correct)]
+    return curve_of_sums(edges, counts, *sums)
 
 
 def curve_of_sums(edges: Array, counts: Array, confidence_sums: Array, correct_sums: Array) -> ReliabilityCurve:
@@ -272,9 +262,7 @@ def check_correct(correct: ArrayLike | None, confidence: Array) -> Array:
         raise ValueError(
             f"correct must have the shape of the confidence, {tuple(confidence.shape)}, got {tuple(array.shape)}."
         )
-    if is_torch(confidence):
-        return namespace(confidence).asarray(array, device=confidence.device)
-    return to_numpy(array)
+    return to_device_of(array, confidence)
 
 
 def _is_boolean(array: Array) -> bool:

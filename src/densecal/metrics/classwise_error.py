@@ -6,14 +6,7 @@ from typing import Literal
 
 from densecal.arrays import Array, ArrayLike, namespace, row_blocks, take_classes
 from densecal.arrays.checks import check_choice
-from densecal.metrics.calibration_error import (
-    N_BINS,
-    check_bins,
-    read_distribution,
-    wide,
-    width_edges,
-    width_index,
-)
+from densecal.metrics.calibration_error import N_BINS, check_bins, read_distribution, wide, width_edges, width_index
 
 Reduction = Literal["mean", "sum"]
 
@@ -30,14 +23,8 @@ def classwise_calibration_error(
     Kull et al. (2019) take the mean over classes. The table of the DAC paper shows the sum, and its code has 15 edges,
     that is 14 bins: use ``n_bins=14, reduction="sum"`` to compare with it.
 
-    Parameters
-    ----------
-    probabilities, labels
-        Probabilities of shape (n_samples, n_classes), and labels (integers or one-hot).
-    n_bins
-        Number of bins ``(i / n_bins, (i + 1) / n_bins]`` per class.
-    reduction
-        ``"mean"`` or ``"sum"`` over the classes.
+    The probabilities have the shape (n_samples, n_classes), and the labels are integers or one-hot. The bins are
+    ``(i / n_bins, (i + 1) / n_bins]``.
 
     Examples
     --------

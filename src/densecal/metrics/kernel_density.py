@@ -83,22 +83,20 @@ def _smooth(masses: Array, bandwidth: float) -> Array:
 
 
 def mirrored_masses(values: Array, weights: Array | float = 1.0) -> Array:
-    """Return the mass on the grid of weighted values, with each value mirrored at the nearer end of [0, 1]."""
-    return _spread_on_grid(values, weights) + _spread_on_grid(mirrored(values), weights)
+    """Return the mass on the grid of weighted values and their mirror images, each split between two points."""
+    xp = namespace(values)
+
+    def mass(values: Array) -> Array:
+        left, share = neighbours(values)
+        below = xp.bincount(left, weights=weights * (1.0 - share), minlength=GRID_POINTS)
+        return below + xp.bincount(left + 1, weights=weights * share, minlength=GRID_POINTS)
+
+    return mass(values) + mass(mirrored(values))
 
 
 def mirrored(values: Array) -> Array:
     """Return each value mirrored at the nearer end of [0, 1]."""
     return namespace(values).where(values < 0.5, -values, 2.0 - values)
-
-
-def _spread_on_grid(values: Array, weights: Array | float) -> Array:
-    """Return the mass on the grid, each value split linearly between its two neighbouring points."""
-    xp = namespace(values)
-    left, share = neighbours(values)
-    return xp.bincount(left, weights=weights * (1.0 - share), minlength=GRID_POINTS) + xp.bincount(
-        left + 1, weights=weights * share, minlength=GRID_POINTS
-    )
 
 
 def neighbours(values: Array) -> tuple[Array, Array]:

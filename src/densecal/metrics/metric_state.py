@@ -35,7 +35,6 @@ from densecal.metrics.table import METRICS, Evaluation
 TAIL_OCTAVES, TAIL_CELLS = 40, 64
 """Above 1 - 1e-4, where most confidences of an accurate classifier lie, 1 - c halves every TAIL_CELLS cells."""
 _SCORES = ("brier", "nll")
-_SUMS = ("_counts", "_sums", "_squares", "_scores")
 
 
 class MetricState:
@@ -54,11 +53,6 @@ class MetricState:
     classwise : bool, default True
         Whether to keep the bins of the class-wise error, which takes as long as the other metrics together.
 
-    Attributes
-    ----------
-    n_samples : int
-        The number of samples so far.
-
     Examples
     --------
     >>> first = MetricState().update([[0.75, 0.25]], [0])
@@ -69,14 +63,14 @@ class MetricState:
     """
 
     def __init__(self, *, n_bins: int = N_BINS, classwise: bool = True) -> None:
-        self.n_bins, self.classwise = check_bins(n_bins), classwise
+        self.n_bins = check_bins(n_bins)
         cells = len(_upper_edges(self.n_bins))
         self._counts = np.zeros((2, cells), np.int64)  # of wrong and of correct predictions
         self._sums = np.zeros((2, cells))  # of their confidences
         self._squares = np.zeros(2)  # of their confidences, over all cells
         self._scores = np.zeros((2, len(_SCORES)))  # sums and sums of squares, NaN if a batch had only confidences
-        self._classes = np.zeros((0, self.n_bins))  # sums of probability minus hit, a row per class
-        self._has_classes = True  # until a batch comes without them
+        # Sums of probability minus hit, one row per class; None if they are not kept, or a batch came without them.
+        self._classes = np.zeros((0, self.n_bins)) if classwise else None
 
     @property
     def n_samples(self) -> int:
@@ -90,16 +84,15 @@ class MetricState:
         if as_array(probabilities).ndim == 1:
             self._add_confidences(*read_top1(probabilities, labels, confidence))
             self._scores += np.nan
-            self._has_classes = False
+            self._classes = None
             return self
         return self.update_checked(*read_distribution(probabilities, labels), confidence)
 
     def update_checked(self, probabilities: Array, labels: Array, confidence: ArrayLike | None = None) -> Self:
         """Add a batch of valid probabilities and integer labels."""
         top1 = top1_of(probabilities, labels, confidence)
-        if self.classwise:  # first: a batch with another number of classes must leave the state as it was
+        if self._classes is not None:  # first: a batch with another number of classes must leave the state as it was
             self._add_classes(to_numpy(classwise_sums(probabilities, labels, self.n_bins)))
-        self._has_classes &= self.classwise
         self._add_confidences(*top1)
         for place, each in enumerate((brier_of, nll_of)):
             values = to_numpy(each(probabilities, labels))
@@ -115,8 +108,10 @@ class MetricState:
         self._sums += np.bincount(cell, weights=wide, minlength=2 * cells).reshape(2, cells)
         self._squares += np.bincount(side, weights=wide**2, minlength=2)
 
-    def _add_classes(self, sums: NDArray[np.float64]) -> None:
-        if not len(self._classes):
+    def _add_classes(self, sums: NDArray[np.float64] | None) -> None:
+        if self._classes is None or sums is None:
+            self._classes = None
+        elif not len(self._classes):
             self._classes = sums.copy()
         elif len(sums):
             if len(sums) != len(self._classes):
@@ -128,15 +123,13 @@ class MetricState:
         if self.n_bins != other.n_bins:
             raise ValueError(f"States must have the same n_bins to be merged, got {self.n_bins} and {other.n_bins}.")
         self._add_classes(other._classes)
-        self._has_classes &= other._has_classes
-        for name in _SUMS:
+        for name in ("_counts", "_sums", "_squares", "_scores"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the state as arrays by name, for `from_state`."""
-        options = np.array([self.n_bins, self.classwise, self._has_classes])
-        return {"options": options} | {name.strip("_"): getattr(self, name) for name in (*_SUMS, "_classes")}
+        return {name.strip("_"): np.array(value) for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
@@ -147,19 +140,16 @@ class MetricState:
         >>> MetricState.from_state(MetricState().update([0.75, 0.75], [True, False]).state()).compute().ece
         0.25
         """
-        n_bins, classwise, has_classes = (int(option) for option in state["options"])
-        made = cls(n_bins=n_bins, classwise=bool(classwise))
-        made._has_classes = bool(has_classes)
-        for name in (*_SUMS, "_classes"):
-            setattr(made, name, np.array(state[name.strip("_")]))
+        made = cls(n_bins=int(state["n_bins"]), classwise="classes" in state)
+        for name in state.keys() - {"n_bins"}:
+            setattr(made, f"_{name}", np.array(state[name]))
         return made
 
     def compute(self, *, kde: bool = True) -> Evaluation:
         """Return all metrics of the samples so far; without ``kde``, ECE-KDE is not computed."""
         self._check_not_empty()
-        samples = self.n_samples
+        samples, classes = self.n_samples, self._classes
         brier, nll = (None if math.isnan(total) else float(total) / samples for total in self._scores[0])
-        classes = self._classes if self._has_classes else None
         names = ("accuracy", "mean_confidence", "ece", "ece_mass", "ks")
         return Evaluation(
             n_samples=samples,
@@ -195,22 +185,11 @@ class MetricState:
     def interval(
         self, metric: str = "ece", *, n_resamples: int = N_RESAMPLES, level: float = LEVEL, seed: int = 0
     ) -> Interval:
-        """Return the bootstrap interval of a metric, which depends on the merged state and the seed only.
+        """Return the bootstrap interval of a metric that is not class-wise; the arguments are as in memory.
 
         In a resample, the number of samples in a cell is a Poisson variable with its count as mean, which approximates
         the bootstrap of many samples. The proper scores are sums of many terms, so they are drawn from a normal
-        distribution.
-
-        Parameters
-        ----------
-        metric : str
-            A metric of the state that is not class-wise.
-        n_resamples : int
-            Number of resamples.
-        level : float
-            Coverage of the interval.
-        seed : int
-            Seed of the resamples.
+        distribution. The interval depends on the merged state and the seed only.
 
         Examples
         --------

@@ -60,9 +60,8 @@ def detection_error(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Return the smallest ``(1 - TPR) / 2 + FPR / 2`` over all thresholds.
 
     Liang et al. (2018) define it at 95 % TPR, where it is ``0.025 + FPR / 2`` and adds nothing to
-    :func:`fpr_at_95_tpr`. Their code, later work and densecal take the minimum over thresholds.
-
-    The arguments are those of :func:`ood_scores`.
+    :func:`fpr_at_95_tpr`. Their code, later work and densecal take the minimum over thresholds. The arguments are those
+    of :func:`ood_scores`.
 
     Examples
     --------
@@ -114,8 +113,7 @@ def aupr_out(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
 def _read_scores(scores: object, name: str) -> Array:
     array = as_array(scores)
     if array.ndim == 2:
-        array = check_probabilities(array, name)
-        return wide(namespace(array).max(array, axis=1))
+        return wide(namespace(array).max(check_probabilities(array, name), axis=1))
     if array.ndim != 1 or array.shape[0] == 0:
         raise ValueError(
             f"{name} must be scores of shape (n_samples,) or probabilities of shape (n_samples, n_classes), "
@@ -125,10 +123,7 @@ def _read_scores(scores: object, name: str) -> Array:
 
 
 def rank_scores(in_domain: object, out_of_domain: object) -> tuple[Array, Array, int]:
-    """Return the ranks of the in-domain and out-of-domain scores, and the number of ranks.
-
-    Equal scores have the same rank. Rank 0 is the highest score.
-    """
+    """Return the ranks of the in-domain and out-of-domain scores, 0 for the highest, and the number of ranks."""
     inside, outside = _read_scores(in_domain, "in_domain"), _read_scores(out_of_domain, "out_of_domain")
     if is_torch(inside) != is_torch(outside):
         inside, outside = to_numpy(inside), to_numpy(outside)

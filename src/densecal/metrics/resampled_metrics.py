@@ -6,14 +6,13 @@ A binned error or a mean is then one matrix product for all resamples, instead o
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, sparse
 
-from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, row_blocks, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, row_blocks, to_device_of, to_numpy
 from densecal.arrays.checks import check_choice
 from densecal.metrics import calibration_error, classwise_error, kernel_density, ks_error, proper_scores
 from densecal.metrics.calibration_error import (
@@ -25,30 +24,26 @@ from densecal.metrics.calibration_error import (
     width_edges,
     width_index,
 )
+from densecal.metrics.table import Metric
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Statistic: TypeAlias = Callable[[Floats], Floats]
 """Map counts of shape (n_resamples, n_samples) to the metric in each resample."""
 
 
-def prepare(
-    function: Callable[..., float], probabilities: ArrayLike, labels: ArrayLike | None, options: dict[str, object]
-) -> Statistic:
+def prepare(metric: Metric, probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
     """Return a metric of these samples as a function of counts. Other functions are called once per resample."""
-    if function in _FAST:
-        return _FAST[function](probabilities, labels, **options)
-    return _one_by_one(partial(function, **options), as_array(probabilities), as_array(labels))
+    if metric.function in _FAST:
+        return _FAST[metric.function](probabilities, labels, **metric.options)
+    return _one_by_one(metric, as_array(probabilities), as_array(labels))
 
 
 def _one_by_one(function: Callable[..., float], probabilities: Array, labels: Array) -> Statistic:
-    def take(array: Array, index: NDArray[np.int64]) -> Array:
-        return array[namespace(array).asarray(index, device=array.device) if is_torch(array) else index]
-
     def statistic(counts: Floats) -> Floats:
         values = np.empty(counts.shape[0])
         for row, drawn in enumerate(counts):
             index = np.repeat(np.arange(drawn.shape[0]), drawn.astype(np.int64))
-            values[row] = function(take(probabilities, index), take(labels, index))
+            values[row] = function(*(array[to_device_of(index, array)] for array in (probabilities, labels)))
         return values
 
     return statistic

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,33 +28,26 @@ _BLOCK_BYTES = 1 << 25
 _KEEP_BYTES = 1 << 26
 
 
-def resolve(metric: MetricLike, options: dict[str, object]) -> tuple[Callable[..., float], dict[str, object]]:
-    """Return the function and the options of a name, a Metric, a partial or a function."""
+def resolve(metric: MetricLike, options: Mapping[str, object]) -> Metric:
+    """Return the metric of a name, a Metric, a partial or a function; the largest value of a new function is NaN."""
     if isinstance(metric, str):
         if metric not in METRICS:
             raise ValueError(f"metric must be a function or one of {', '.join(METRICS)}, got {metric!r}.")
         metric = METRICS[metric]
-    if isinstance(metric, Metric):
-        return metric.function, {**metric.options, **options}
     if isinstance(metric, partial) and not metric.args:
         return resolve(metric.func, {**metric.keywords, **options})
-    return metric, options
+    if not isinstance(metric, Metric):
+        known = [row for row in METRICS.values() if row.function is metric]
+        own = Metric("", "", metric, "", largest=math.nan)
+        metric = replace(max(known, key=lambda row: row.largest, default=own), options={})
+    return replace(metric, options={**metric.options, **options})
 
 
 class Resamples:
     """Resamples with replacement, which depend only on the number of samples and the seed.
 
     Replicates of one object are paired: all calibrators and conditions share the resamples, so a difference or a mean
-    of replicates is itself a bootstrap replicate.
-
-    Parameters
-    ----------
-    n_samples
-        Number of samples in the data set.
-    n_resamples
-        Number of resamples. The first resamples do not depend on their number.
-    seed
-        Seed of the random generator.
+    of replicates is itself a bootstrap replicate. The first resamples do not depend on their number.
 
     Examples
     --------
@@ -71,23 +66,14 @@ class Resamples:
     def replicates(
         self, metric: MetricLike, probabilities: ArrayLike, labels: ArrayLike | None, **options: object
     ) -> NDArray[np.float64]:
-        """Return the metric in each resample.
+        """Return the metric in each resample; the arguments are those of :func:`bootstrap_interval`.
 
-        Parameters
-        ----------
-        metric
-            A name in :data:`~densecal.metrics.METRICS`, a metric function, or any function of (probabilities, labels)
-            that returns a number. Built-in metrics are computed for all resamples at once.
-        probabilities, labels
-            The arguments of the metric.
-        **options
-            Options of the metric.
+        Built-in metrics are computed for all resamples at once.
         """
         # Imported here because it imports SciPy, the slowest import of the metrics.
         from densecal.metrics.resampled_metrics import prepare
 
-        function, options = resolve(metric, options)
-        statistic = prepare(function, probabilities, labels, options)
+        statistic = prepare(resolve(metric, options), probabilities, labels)
         samples = as_array(probabilities).shape[0]
         if samples != self.n_samples:
             raise ValueError(f"these resamples are for {self.n_samples} samples, got {samples}.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from densecal.arrays import ArrayLike, as_array, namespace
 from densecal.metrics import ood
@@ -62,29 +62,19 @@ _LIANG = (
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and its description.
-
-    Calling it calls ``function`` with ``options``.
+    """A metric and its description. Calling it calls ``function`` with ``options``.
 
     Attributes
     ----------
-    name
-        The key in :data:`METRICS` and the field of :class:`Evaluation`.
-    symbol
-        The column header in tables.
+    name, symbol, description, citation
+        The key in :data:`METRICS`, the column header in tables, the definition in one line and the publication.
     function
         A function of (probabilities, labels), of (confidence, correct) or of (in_domain, out_of_domain).
-    description
-        The definition in one line.
-    citation
-        The publication.
     needs
         The input: ``"confidence"`` for the top-1 confidence, ``"distribution"`` for the probabilities of all classes,
         ``"in and out of domain"`` for the scores of two data sets.
-    better
-        ``"lower"`` or ``"higher"``.
-    largest
-        The largest possible value; the smallest is 0.
+    better, largest
+        Whether ``"lower"`` or ``"higher"`` values are better, and the largest possible value; the smallest is 0.
     options
         Options of the function that define this metric.
 
@@ -125,34 +115,25 @@ _DESCRIPTIONS = {
     "aupr_in": "average precision of detecting in-domain samples by high scores",
     "aupr_out": "average precision of detecting out-of-domain samples by low scores",
 }
-
-
-def _metric(
-    name: str,
-    symbol: str,
-    function: Callable[..., float],
-    citation: str = "",
-    needs: Needs = "confidence",
-    largest: float = 1.0,
-    **options: object,
-) -> Metric:
-    better: Literal["lower", "higher"] = "higher" if name in _HIGHER_IS_BETTER else "lower"
-    return Metric(name, symbol, function, _DESCRIPTIONS[name], citation, needs, better, largest, options)
-
-
 _HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr_in", "aupr_out")
-_ece, _classwise = expected_calibration_error, classwise_calibration_error
-_ood = partial(_metric, needs="in and out of domain")
-_whole = partial(_metric, needs="distribution")
 
+
+def _metric(name: str, symbol: str, function: Callable[..., float], citation: str = "", **others: Any) -> Metric:
+    better: Literal["lower", "higher"] = "higher" if name in _HIGHER_IS_BETTER else "lower"
+    return Metric(name, symbol, function, _DESCRIPTIONS[name], citation, better=better, **others)
+
+
+_ece, _classwise = expected_calibration_error, classwise_calibration_error
+_whole = partial(_metric, needs="distribution")
+_ood = partial(_metric, needs="in and out of domain")
 _ROWS = (
     _metric("accuracy", "Accuracy", accuracy),
     _metric("ece", "ECE", _ece, _NAEINI),
-    _metric("ece_mass", "ECE (equal mass)", _ece, _NGUYEN, binning="mass"),
+    _metric("ece_mass", "ECE (equal mass)", _ece, _NGUYEN, options={"binning": "mass"}),
     _metric("ece_kde", "ECE-KDE", expected_calibration_error_kde, _ZHANG),
     _metric("ks", "KS", kolmogorov_smirnov_error, _GUPTA),
     _whole("classwise_ece", "cwECE", _classwise, _KULL),
-    _whole("classwise_ece_sum", "cwECE (sum)", _classwise, _KULL, largest=2.0, reduction="sum"),
+    _whole("classwise_ece_sum", "cwECE (sum)", _classwise, _KULL, largest=2.0, options={"reduction": "sum"}),
     _whole("brier", "Brier", brier_score, _BRIER, largest=2.0),
     _whole("nll", "NLL", negative_log_likelihood, largest=-math.log(LIKELIHOOD_FLOOR)),
     _ood("fpr_at_95_tpr", "FPR@95", ood.fpr_at_95_tpr, _HENDRYCKS),
@@ -171,10 +152,7 @@ OOD_METRICS: tuple[str, ...] = tuple(metric.name for metric in _ROWS if metric.n
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All metrics of one classifier on one data set. Metrics that need the whole distribution may be ``None``.
-
-    The fields are names in :data:`~densecal.metrics.METRICS`, the number of samples and the mean confidence.
-    """
+    """All metrics of one classifier on one data set. Metrics that need the whole distribution may be ``None``."""
 
     n_samples: int
     accuracy: float

@@ -1,15 +1,18 @@
-"""The inputs of a monitor: a model, batches in any form that the model accepts, and ids of samples."""
+"""The inputs of a monitor: a model, batches in any form that it accepts and what is kept of them, and ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
-from densecal.arrays import ArrayOrTensor
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, as_array, to_numpy
+from densecal.arrays.checks import check_numbers
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.dac.unlabelled import sample_signals
 from densecal.outputs import Outputs
 
 SampleIds: TypeAlias = Sequence[str | int] | ArrayOrTensor
@@ -33,7 +36,7 @@ def read_batch(model: Any, batch: Any, batch_fn: Callable[[Any], Any] | None = N
     if isinstance(batch, Outputs) or isinstance(model, Calibrator):
         return batch
     if hasattr(model, "calibrator_"):
-        return model._outputs(batch) if _count_rows(batch) else np.zeros((0, 2))
+        return model._outputs(batch) if _num_samples(batch) else np.zeros((0, 2))
     from densecal.torch.batches import split_batch
     from densecal.torch.measured_outputs import measured_outputs, outputs_of
 
@@ -47,6 +50,30 @@ def read_batch(model: Any, batch: Any, batch_fn: Callable[[Any], Any] | None = N
         )
     inputs = split_batch(batch, model.classifier, batch_fn)
     return measured_outputs(model, [inputs], with_labels=True) if inputs.n_samples else inputs.tensors[0]
+
+
+class Observed(NamedTuple):
+    """The data that a monitor keeps of a batch: signals, predicted classes and, if any, labels.
+
+    A negative label means that the label has not arrived.
+    """
+
+    columns: Array
+    predicted: Array
+    labels: Array | None
+
+
+def observe(
+    calibrator: Calibrator,
+    outputs: Outputs | ArrayLike,
+    features: Mapping[str, ArrayLike] | None = None,
+    distances: ArrayLike | None = None,
+) -> Observed:
+    """Return the data that a monitor of the calibrator keeps of a batch, a few numbers per sample."""
+    logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
+    columns = sample_signals(calibrator, outputs, features, distances).to_columns()
+    predicted = to_numpy(check_numbers(as_array(logits, "logits"), "logits")).argmax(axis=1)
+    return Observed(columns, predicted, None if labels is None else to_numpy(labels))
 
 
 def id_texts(ids: SampleIds) -> list[str]:
@@ -69,9 +96,3 @@ def time_text(at: object) -> str:
     if isinstance(at, (str, date)):
         return str(at)
     raise TypeError(f"at must be a str, a date or a datetime, got {at!r} of type {type(at).__name__}.")
-
-
-def _count_rows(inputs: Any) -> int:
-    """Return the number of rows of a classifier's inputs: an array, a sparse matrix, a table or a list."""
-    shape = getattr(inputs, "shape", None)
-    return int(shape[0]) if shape else len(inputs)

@@ -16,16 +16,14 @@ from densecal import __version__
 from densecal.arrays import ArrayLike, as_array, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import accuracy_model
+from densecal.calibrators.dac.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
 from densecal.monitor.alarms import Alarm
-from densecal.monitor.batches import SampleIds, calibrator_of, id_texts, read_batch, time_text
-from densecal.monitor.observed import Observed, observe
-from densecal.monitor.settings import MOST_JOINED, Settings
+from densecal.monitor.batches import Observed, SampleIds, calibrator_of, id_texts, observe, read_batch, time_text
 from densecal.monitor.stream import Stream
-from densecal.monitor.windows import Window
+from densecal.monitor.windows import MOST_JOINED, Settings, Window
 
 if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
@@ -113,10 +111,8 @@ class Monitor:
         regression = accuracy_model(self.calibrator)
         self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
         if settings.alarm_below >= self.clean_accuracy:
-            raise ValueError(
-                f"alarm_below={settings.alarm_below} must be lower than the estimated accuracy on clean data, "
-                f"{self.clean_accuracy:.3f}. Otherwise data without a shift would raise an alarm."
-            )
+            limit, clean = settings.alarm_below, f"{self.clean_accuracy:.3f}"
+            raise ValueError(f"alarm_below={limit} must be lower than the estimated accuracy on clean data, {clean}.")
         stage = self.calibrator.density_stage
         self._stream = Stream(regression, () if stage is None else stage.layers_, settings)
         self._lock = threading.Lock()
@@ -167,7 +163,7 @@ class Monitor:
     def alarms(self) -> tuple[Alarm, ...]:
         """The latest alarms, oldest first."""
         with self._lock:
-            return tuple(self._stream.alarms.raised)
+            return tuple(self._stream.alarms)
 
     @property
     def alarm(self) -> Alarm | None:
@@ -207,11 +203,12 @@ class Monitor:
 
     def append(self, observed: Observed, *, ids: SampleIds | None = None, at: str | date | None = None) -> list[Window]:
         """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
-        if (names := None if ids is None else id_texts(ids)) is not None and len(names) != len(observed.columns):
+        names = None if ids is None else id_texts(ids)
+        if names is not None and len(names) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(names)} ids for {len(observed.columns)} samples.")
         when = time_text(datetime.now(UTC) if at is None else at)
         with self._lock:
-            n_repeated = self._stream.n_repeated(names or ())
+            n_repeated = 0 if names is None else len(names) - self._stream.n_new(names)
             windows = self._stream.append(*observed, names, when)
         if n_repeated:
             warn_user(
@@ -233,9 +230,9 @@ class Monitor:
         names = id_texts(ids)
         checked = to_numpy(check_labels(labels, len(names), n_classes)) if names else np.zeros(0, int)
         with self._lock:
-            n_known = self._stream.n_known(names)
+            n_new = self._stream.n_new(names)
             n_found = self._stream.add_labels(checked.tolist(), names)
-        if names and not n_known:
+        if names and n_new == len(set(names)):
             warn_user(
                 f"None of the {len(names):,} ids, such as {names[0]!r}, is known. Pass ids that update was given; "
                 f"label_memory={self.settings.label_memory:,} of them are remembered."

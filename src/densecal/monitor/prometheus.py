@@ -10,6 +10,7 @@ from densecal.errors import require
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from densecal.estimation.estimate import AccuracyEstimate
     from densecal.monitor.monitor import Monitor
 
 PREFIX = "densecal"
@@ -18,14 +19,8 @@ PREFIX = "densecal"
 class MonitorCollector:
     """A collector of prometheus_client that reports a monitor at each scrape.
 
-    The estimates are those of the latest ``window`` samples; they are absent until there is a sample.
-
-    Parameters
-    ----------
-    monitor : Monitor
-        The monitor to report.
-    name : str, default "classifier"
-        The value of the label ``model``, which distinguishes several monitors.
+    The estimates are those of the latest ``window`` samples; they are absent until there is a sample. The label
+    ``model`` of each metric is ``name``, which distinguishes several monitors.
 
     Examples
     --------
@@ -45,57 +40,44 @@ class MonitorCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        from prometheus_client.core import CounterMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+        found = self.monitor.estimate() if self.monitor.n_samples else None
         samples = CounterMetricFamily(f"{PREFIX}_samples", "Number of samples so far.", labels=["model"])
         samples.add_metric([self.name], self.monitor.n_samples)
         yield samples
-        yield self._gauge("alarm_below", "Accuracy below which an alarm is raised.", self.monitor.settings.alarm_below)
-        yield self._gauge("alarm", "1 while there is an alarm, else 0.", float(self.monitor.alarm is not None))
-        yield from self._estimates()
-        labelled = [window for window in self.monitor.windows if window.labelled_accuracy is not None]
+        for name, meaning, value in self._values(found):
+            gauge = GaugeMetricFamily(f"{PREFIX}_{name}", meaning, labels=["model"])
+            gauge.add_metric([self.name], value)
+            yield gauge
+        if found is not None:
+            meaning = "Growth of the distances, in standard deviations of clean data."
+            drift = GaugeMetricFamily(f"{PREFIX}_drift", meaning, labels=["model", "layer"])
+            for layer, value in found.drift.items():
+                drift.add_metric([self.name, layer], value)
+            yield drift
+
+    def _values(self, found: AccuracyEstimate | None) -> Iterator[tuple[str, str, float]]:
+        """Yield the name, the meaning and the value of each gauge."""
+        monitor = self.monitor
+        yield "alarm_below", "Accuracy below which an alarm is raised.", monitor.settings.alarm_below
+        yield "alarm", "1 while there is an alarm, else 0.", float(monitor.alarm is not None)
+        if found is not None:
+            yield "accuracy", "Estimated accuracy on the latest samples.", found.accuracy
+            yield "accuracy_low", "Lower end of the 95 % interval of the accuracy.", found.low
+            yield "accuracy_high", "Upper end of the 95 % interval of the accuracy.", found.high
+            yield "mean_confidence", "Mean calibrated confidence.", found.mean_confidence
+            yield "plain_confidence", "Mean confidence of temperature scaling.", found.plain_confidence
+            meaning = "Above 1, inputs are farther than all shifted data of the fit, or nearer."
+            yield "extrapolation", meaning, found.extrapolation
+            yield "far_share", "Share of inputs far from the training data; 0.01 without a shift.", found.far_share
+        labelled = [window for window in monitor.windows if window.n_labels]
         if labelled:
             last = labelled[-1]
-            share, age = last.n_right / last.n_labels, self.monitor.n_samples - last.end
-            yield self._gauge("labelled_accuracy", "Accuracy on the labels of the latest window that has some.", share)
-            yield self._gauge("labelled_samples", "Number of labels in that window.", last.n_labels)
-            yield self._gauge("labelled_age_samples", "Number of samples after that window.", age)
-
-    def _estimates(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        if not self.monitor.n_samples:
-            return
-        found = self.monitor.estimate()
-        for name, meaning, value in (
-            ("accuracy", "Estimated accuracy on the latest samples.", found.accuracy),
-            ("accuracy_low", "Lower end of the 95 % interval of the accuracy.", found.low),
-            ("accuracy_high", "Upper end of the 95 % interval of the accuracy.", found.high),
-            ("mean_confidence", "Mean calibrated confidence.", found.mean_confidence),
-            ("plain_confidence", "Mean confidence of temperature scaling.", found.plain_confidence),
-            (
-                "extrapolation",
-                "Above 1, inputs are farther than all shifted data of the fit, or nearer.",
-                found.extrapolation,
-            ),
-            ("far_share", "Share of inputs far from the training data; 0.01 without a shift.", found.far_share),
-        ):
-            yield self._gauge(name, meaning, value)
-        drift = GaugeMetricFamily(
-            f"{PREFIX}_drift",
-            "Growth of the distances, in standard deviations of clean data.",
-            labels=["model", "layer"],
-        )
-        for layer, value in found.drift.items():
-            drift.add_metric([self.name, layer], value)
-        yield drift
-
-    def _gauge(self, name: str, meaning: str, value: float) -> Metric:
-        from prometheus_client.core import GaugeMetricFamily
-
-        gauge = GaugeMetricFamily(f"{PREFIX}_{name}", meaning, labels=["model"])
-        gauge.add_metric([self.name], value)
-        return gauge
+            share, age = last.n_right / last.n_labels, monitor.n_samples - last.end
+            yield "labelled_accuracy", "Accuracy on the labels of the latest window that has some.", share
+            yield "labelled_samples", "Number of labels in that window.", last.n_labels
+            yield "labelled_age_samples", "Number of samples after that window.", age
 
 
 def require_client() -> None:
@@ -106,8 +88,6 @@ def require_client() -> None:
 def prometheus_text(monitor: Monitor, *, name: str = "classifier") -> str:
     """Return the metrics of a monitor in the text format of Prometheus."""
     require_client()
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import generate_latest
 
-    registry = CollectorRegistry()
-    registry.register(MonitorCollector(monitor, name=name))
-    return str(generate_latest(registry).decode())
+    return generate_latest(MonitorCollector(monitor, name=name)).decode()

@@ -1,19 +1,55 @@
-"""The windows that a monitor reports."""
+"""The settings of a monitor, the level of its tests, and the windows that it reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import numpy as np
 
 from densecal.display import counted
+from densecal.errors import SettingError
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.metrics import Interval
 
-if TYPE_CHECKING:
-    from densecal.monitor.settings import Settings
-
 LABEL_LEVEL = 0.95
+RATE_WINDOWS = 100
+"""The false-alarm rate is the probability of an alarm within this many windows without a shift."""
+LOWEST_RATE = 1e-9
+"""With a lower rate the level of a test rounds to 1, and no window would raise an alarm."""
+JOINED_WINDOWS = (1, 2, 4, 8)
+"""Numbers of the latest windows that are tested together: a large drop shows in one window, a small one only in
+several. The tests share the false alarms equally."""
+MOST_JOINED = max(JOINED_WINDOWS)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a monitor."""
+
+    window: int
+    alarm_below: float
+    false_alarm_rate: float
+    history: int
+    label_memory: int
+
+    def __post_init__(self) -> None:
+        for name in ("window", "history", "label_memory"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise SettingError(f"{name} must be a whole number, at least 1, got {value!r}.")
+            object.__setattr__(self, name, int(value))
+        for name, least in (("alarm_below", 0.0), ("false_alarm_rate", LOWEST_RATE)):
+            value = getattr(self, name)
+            if not least < value < 1:
+                raise SettingError(f"{name} must be a fraction between {least:g} and 1, got {value!r}.")
+            object.__setattr__(self, name, float(value))
+
+    @property
+    def level(self) -> float:
+        """The level of each test; all tests together have the false-alarm rate."""
+        return float((1 - self.false_alarm_rate) ** (1 / (RATE_WINDOWS * len(JOINED_WINDOWS))))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figures of calibration with matplotlib: every function takes ``ax=`` and returns the axes."""
+"""Figures of calibration with matplotlib: every function draws into ``ax=``, or a new figure, and returns the axes."""
 
 import lazy_loader
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, to_numpy
 from densecal.plots.style import INK, RIGHT, SERIES, WRONG, add_grid, add_legend, method_style, open_axes
 
 if TYPE_CHECKING:
@@ -39,14 +39,10 @@ def reliability_diagram(
         Probabilities (n_samples, n_classes) with labels, or confidence (n_samples,) with booleans (prediction right?).
     n_bins, binning
         As in `densecal.metrics.reliability_curve`.
-    band : bool, default True
-        Draw the 95 % bootstrap interval of each bin's accuracy.
+    band, seed
+        Whether to draw the 95 % bootstrap interval of each bin's accuracy, and its seed.
     histogram : bool, default True
         Draw the share of the samples in each bin, in a strip below.
-    seed : int, default 0
-        Seed of the bootstrap.
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure. The histogram is drawn below them.
 
     Examples
     --------
@@ -56,19 +52,18 @@ def reliability_diagram(
     """
     from densecal.metrics import expected_calibration_error, reliability_curve
 
-    curve = reliability_curve(probabilities, labels, n_bins=n_bins, binning=binning)
-    error = expected_calibration_error(probabilities, labels, n_bins=n_bins, binning=binning)
+    given = to_numpy(as_array(probabilities)), to_numpy(as_array(labels))
+    curve = reliability_curve(*given, n_bins=n_bins, binning=binning)
+    error = expected_calibration_error(*given, n_bins=n_bins, binning=binning)
     ax = open_axes(ax, width=4.2, height=4.6)
-    _draw_bars(ax, curve)
-    if band:
-        _draw_band(ax, curve, seed)
+    _draw_bins(ax, curve, accuracy_band(curve, seed=seed) if band else None)
     ax.text(0.03, 0.95, f"ECE {100 * error:.1f} %", transform=ax.transAxes, va="top", color=INK, weight="bold")
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
     ax.set_ylabel("accuracy")
     add_grid(ax, "both")
     if histogram:
-        _draw_histogram(ax, reliability_curve(probabilities, labels, n_bins=n_bins))
+        _draw_histogram(ax, reliability_curve(*given, n_bins=n_bins))
     else:
         ax.set_xlabel("confidence")
     return ax
@@ -79,8 +74,8 @@ def accuracy_band(curve: ReliabilityCurve, *, n_resamples: int = 1000, seed: int
 
     Samples are resampled within their bins, so the number of right predictions is binomial.
     """
-    counts = to_numpy(curve.counts).astype(int)
-    known = np.where(counts > 0, to_numpy(curve.accuracy), 0.0)
+    counts: Array = curve.counts
+    known = np.where(counts > 0, curve.accuracy, 0.0)
     # Rounding can make an accuracy slightly larger than one.
     hits = np.random.default_rng(seed).binomial(counts, known.clip(0, 1), (n_resamples, len(counts)))
     shares = hits / np.maximum(counts, 1)
@@ -88,32 +83,27 @@ def accuracy_band(curve: ReliabilityCurve, *, n_resamples: int = 1000, seed: int
     return low, high
 
 
-def _draw_bars(ax: Axes, curve: ReliabilityCurve) -> None:
-    edges, accuracy, confidence = (to_numpy(a) for a in (curve.edges, curve.accuracy, curve.confidence))
-    filled = to_numpy(curve.counts) > 0
-    left, width = edges[:-1][filled], np.diff(edges)[filled]
-    ax.bar(left, accuracy[filled], width, align="edge", color=RIGHT, alpha=0.75, edgecolor="white", linewidth=0.8)
+def _draw_bins(ax: Axes, curve: ReliabilityCurve, band: tuple[Array, Array] | None) -> None:
+    filled = curve.counts > 0
+    left, width, accuracy = curve.edges[:-1][filled], np.diff(curve.edges)[filled], curve.accuracy[filled]
+    ax.bar(left, accuracy, width, align="edge", color=RIGHT, alpha=0.75, edgecolor="white", linewidth=0.8)
     gap: dict[str, Any] = {"facecolor": WRONG, "alpha": 0.28, "edgecolor": WRONG, "linewidth": 0.6, "hatch": "////"}
-    ax.bar(left, (confidence - accuracy)[filled], width, bottom=accuracy[filled], align="edge", **gap)
+    ax.bar(left, -curve.gap[filled], width, bottom=accuracy, align="edge", **gap)
     ax.plot([0, 1], [0, 1], color=INK, linewidth=1.1, linestyle=(0, (4, 3)))
-
-
-def _draw_band(ax: Axes, curve: ReliabilityCurve, seed: int) -> None:
-    low, high = accuracy_band(curve, seed=seed)
-    centre = (to_numpy(curve.edges)[:-1] + to_numpy(curve.edges)[1:]) / 2
-    accuracy, filled = to_numpy(curve.accuracy), to_numpy(curve.counts) > 0
-    reach = np.clip([(accuracy - low)[filled], (high - accuracy)[filled]], 0, None)
-    ax.errorbar(centre[filled], accuracy[filled], reach, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2.5, alpha=0.9)
+    if band is not None:
+        centre = ((curve.edges[:-1] + curve.edges[1:]) / 2)[filled]
+        reach = np.clip([accuracy - band[0][filled], band[1][filled] - accuracy], 0, None)
+        ax.errorbar(centre, accuracy, reach, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2.5, alpha=0.9)
 
 
 def _draw_histogram(ax: Axes, curve: ReliabilityCurve) -> None:
     from matplotlib.ticker import MaxNLocator
 
     strip = open_axes(ax.inset_axes((0, -0.36, 1, 0.22), sharex=ax))
-    edges, mass = to_numpy(curve.edges), to_numpy(curve.mass)
-    strip.bar(edges[:-1], mass * 100, np.diff(edges), align="edge", color="#8b93a1", edgecolor="white", linewidth=0.8)
+    bars: dict[str, Any] = {"align": "edge", "color": "#8b93a1", "edgecolor": "white", "linewidth": 0.8}
+    strip.bar(curve.edges[:-1], curve.mass * 100, np.diff(curve.edges), **bars)
     for name, colour in (("confidence", WRONG), ("accuracy", RIGHT)):
-        mean = float(np.nansum(to_numpy(getattr(curve, name)) * mass))
+        mean = float(np.nansum(getattr(curve, name) * curve.mass))
         strip.axvline(mean, color=colour, linewidth=1.6, label=f"mean {name}")
     strip.set_ylabel("samples (%)", fontsize="small")
     strip.set_xlabel("confidence")
@@ -133,8 +123,6 @@ def confidence_boxplots(confidences: Mapping[str, Mapping[str, ArrayLike]], *, a
     ----------
     confidences : mapping of method to mapping of data set to array
         For example ``{"ts": {"in-domain": ..., "OOD": ...}, "dac+ts": {...}}``.
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
@@ -176,14 +164,10 @@ def confidence_histogram(
 
     Parameters
     ----------
-    confidence : array of shape (n_samples,)
-        The top-1 confidence.
-    correct : array of shape (n_samples,)
-        Whether each prediction is right.
+    confidence, correct : arrays of shape (n_samples,)
+        The top-1 confidence, and whether each prediction is right.
     n_bins : int, default 20
         Number of bars over [0, 1].
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
 
     Examples
     --------

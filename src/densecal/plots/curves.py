@@ -23,8 +23,6 @@ def severity_curves(table: pd.DataFrame, *, ax: Axes | None = None, percent: boo
     table : pandas.DataFrame
         Columns ``method``, ``severity``, ``value`` and, for bands, ``low`` and ``high``, as returned by
         ``EvaluationTable.by_severity``. Rows of the same method and severity are averaged.
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
     percent : bool, default True
         Show the value times 100.
     name : str
@@ -52,7 +50,7 @@ def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     table : pandas.DataFrame
         Columns ``method``, ``value`` and, for whiskers, ``low`` and ``high``, as returned by
         ``EvaluationTable.overall``.
-    ax, percent, name
+    percent, name
         As in `severity_curves`.
 
     Examples
@@ -64,10 +62,9 @@ def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     """
     ax = open_axes(ax)
     rows = _aggregate(table.assign(position=0), "position")
-    scale = 100 if percent else 1
     styles = [method_style(method) for method in rows["method"]]
-    for place, style in enumerate(styles):
-        value, low, high = (scale * float(rows[column].iloc[place]) for column in ("value", "low", "high"))
+    numbers = rows[["value", "low", "high"]].to_numpy() * (100 if percent else 1)
+    for place, (style, (value, low, high)) in enumerate(zip(styles, numbers, strict=True)):
         fill = style.colour if style.with_dac else "white"
         ax.bar(place, value, 0.72, facecolor=fill, edgecolor=style.colour, linewidth=1.4)
         if high > low:
@@ -84,7 +81,7 @@ def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     ----------
     table : pandas.DataFrame
         Columns ``method``, ``k`` and ``value`` (and ``low``, ``high``); a method without DAC has one row, k missing.
-    ax, percent, name
+    percent, name
         As in `severity_curves`.
 
     Examples
@@ -116,7 +113,7 @@ def data_efficiency(table: pd.DataFrame, *, ax: Axes | None = None, percent: boo
     ----------
     table : pandas.DataFrame
         Columns ``method``, ``fraction`` (0 to 1) and ``value``, one row per draw.
-    ax, percent, name
+    percent, name
         As in `severity_curves`.
 
     Examples
@@ -134,8 +131,8 @@ def data_efficiency(table: pd.DataFrame, *, ax: Axes | None = None, percent: boo
 def _draw_lines(ax: Axes, table: pd.DataFrame, x: str, *, percent: bool) -> None:
     """Draw one line and one band per method."""
     scale = 100 if percent else 1
-    for method, rows in _aggregate(table, x).groupby("method", sort=False):
-        style = method_style(str(method))
+    for method, unsorted in _aggregate(table, x).groupby("method", sort=False):
+        rows, style = unsorted.sort_values(x), method_style(str(method))
         ax.plot(
             rows[x],
             rows["value"] * scale,
@@ -164,11 +161,7 @@ def _aggregate(table: pd.DataFrame, x: str) -> pd.DataFrame:
         )
     with_interval = {"low", "high"} <= set(table.columns)
     low, high = (("low", "mean"), ("high", "mean")) if with_interval else (("value", "min"), ("value", "max"))
-    grouped = table.groupby(["method", x], sort=False).agg(value=("value", "mean"), low=low, high=high)
-    # Keep the order of the methods; sort the points of each method by x.
-    order = {method: place for place, method in enumerate(dict.fromkeys(table["method"]))}
-    rows = grouped.reset_index()
-    return rows.sort_values(["method", x], key=lambda c: c.map(order) if c.name == "method" else c)
+    return table.groupby(["method", x], sort=False).agg(value=("value", "mean"), low=low, high=high).reset_index()
 
 
 def _finish(ax: Axes, xlabel: str, name: str, *, percent: bool) -> Axes:

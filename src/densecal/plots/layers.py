@@ -37,8 +37,6 @@ def layer_importance(
     ----------
     importance : mapping of layer to share, or mapping of classifier to such a mapping
         For example ``DAC.layer_importance_``. Each classifier is one row.
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
@@ -92,8 +90,6 @@ def layer_weights(weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None
     weights : mapping of choice to mapping of layer to weight
         For example ``{"selected layers": {...}, "all layers": {...}}``, with the layers from input to output. Layers
         that are also in the longest choice are drawn at the same position.
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
@@ -131,8 +127,6 @@ def temperature_against_distance(
     distances, temperatures : array of shape (n_samples,), or mappings of condition to such an array
         The distance of each sample (in one layer, or a mean over layers) and its temperature from DAC. With
         mappings, each condition has its own colour, from the first (clean) to the last (strongest shift).
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
 
     Examples
     --------

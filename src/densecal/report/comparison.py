@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.registry import base_method, clean_fitted, has_dac, is_shift_fitted
 from densecal.display import points
+from densecal.evaluation import EvaluationTable
 from densecal.plots.style import MethodStyle, method_style
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
 
 Level: TypeAlias = int | str | None
 """A severity, the name of a natural shift, or None for the mean over all severities."""
@@ -48,6 +46,11 @@ def better_than(table: EvaluationTable, shown: Iterable[str], *levels: Level) ->
     best, best_shown = (_lowest(table, methods, levels) for methods in (_real_methods(table), shown))
     errors = {points(_error(table, method, levels)) for method in (best, best_shown)}
     return best if len(errors) > 1 else None
+
+
+def error_text(table: EvaluationTable, method: str, level: Level = None) -> str:
+    """Return the error of a method in points."""
+    return points(table.estimate(method, severity=level).estimate)
 
 
 def judged_levels(table: EvaluationTable) -> tuple[Level, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -13,21 +13,19 @@ from markupsafe import Markup
 from densecal.arrays import softmax
 from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import accuracy_model, can_estimate, sample_signals
+from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate, sample_signals
 from densecal.display import counted, percent
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
+from densecal.evaluation import EvaluationTable
 from densecal.metrics import accuracy
-from densecal.report.svg import Canvas, Margin, marker_path, name_margin
+from densecal.report.svg import NARROW, WIDE, Canvas, Margin, in_percent, marker_path, name_margin
+from densecal.report.tables import measured_outputs
 from densecal.report.text import level_name, listed
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
 
 MOST_SETS = 24
 """More test sets are pooled by severity."""
 ROW_HEIGHT = 38.0
-WIDE, NARROW = 500.0, 350
 COLUMN = 46.0
 MARKS = {"claim": "o", "estimate": "o", "truth": "D"}
 
@@ -50,33 +48,29 @@ def estimate_sets(
     table: EvaluationTable, calibrators: Mapping[str, Calibrator], preferred: str = ""
 ) -> list[EstimatedSet]:
     """Return the accuracies of each test set, or of each severity if there are many; empty without an estimate."""
-    name = next(
-        (name for name in (preferred, *calibrators) if name in calibrators and can_estimate(calibrators[name])), ""
-    )
-    if not name:
+    able = [name for name, one in calibrators.items() if can_estimate(one)]
+    if not able:
         return []
+    name = preferred if preferred in able else able[0]
     calibrator = calibrators[name]
-    parts: dict[str, list[Any]] = {}
-    right: dict[str, list[float]] = {}
-    sets_at = Counter(condition.level for condition in table.conditions)
-    for place, condition in enumerate(table.conditions):
-        known = table.distances.get((name, str(condition)))
-        outputs = condition.loaded if known is None else condition.loaded.with_distances(known)
-        is_one_row = len(table.conditions) > MOST_SETS or sets_at[condition.level] == 1
-        title = level_name(table, condition.level) if is_one_row else str(condition)
-        columns = sample_signals(calibrator, outputs).to_columns()
-        parts.setdefault(title, []).append(columns)
-        # Not for a method that may change predictions.
-        known_accuracy = table.values.get((UNCALIBRATED, "accuracy"))
-        own = accuracy(softmax(outputs.logits), outputs.labels) if known_accuracy is None else known_accuracy[place]
-        right.setdefault(title, []).append(len(columns) * own)
     model, stage = accuracy_model(calibrator), calibrator.density_stage
     layers = () if stage is None else stage.layers_
+    sets_at = Counter(condition.level for condition in table.conditions)
+    columns: dict[str, list[Any]] = {}
+    right: dict[str, float] = defaultdict(float)
+    for place, condition in enumerate(table.conditions):
+        outputs = measured_outputs(table, name, condition)
+        is_one_row = len(table.conditions) > MOST_SETS or sets_at[condition.level] == 1
+        title = level_name(table, condition.level) if is_one_row else str(condition)
+        columns.setdefault(title, []).append(sample_signals(calibrator, outputs).to_columns())
+        # Not for a method that may change predictions.
+        known = table.values.get((UNCALIBRATED, "accuracy"))
+        own = accuracy(softmax(outputs.logits), outputs.labels) if known is None else known[place]
+        right[title] += len(outputs) * own
     found = []
-    for title, columns in parts.items():
-        signals = SampleSignals.from_columns(np.concatenate(columns))
-        estimate = signals.estimate(model, layers)
-        found.append(EstimatedSet(title, estimate, sum(right[title]) / estimate.n_samples, len(columns)))
+    for title, parts in columns.items():
+        estimate = SampleSignals.from_columns(np.concatenate(parts)).estimate(model, layers)
+        found.append(EstimatedSet(title, estimate, right[title] / estimate.n_samples, len(parts)))
     return found
 
 
@@ -133,7 +127,7 @@ def _estimates_chart(sets: Sequence[EstimatedSet], *, width: float = 980) -> Mar
     )
     canvas = Canvas(size, label, xlim=(floor, 1.0), ylim=(0, len(sets)), margin=margin, kind="estimates")
     tenths = range(round(10 * floor), 11, 1 if width > WIDE or floor > 0.6 else 2)
-    canvas.x_axis([tenth / 10 for tenth in tenths], "accuracy (%)", show=lambda tick: f"{100 * tick:.0f}", grid=True)
+    canvas.x_axis([tenth / 10 for tenth in tenths], "accuracy (%)", show=in_percent, grid=True)
     places = {name: canvas.right + column * (number + 0.6) + 10 for number, name in enumerate(MARKS)}
     for name, x in places.items():
         _draw_mark(canvas, (x, canvas.top - 16), name)

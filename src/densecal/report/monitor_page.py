@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,14 +12,13 @@ from densecal.display import counted, percent
 from densecal.estimation.estimate import EXTRAPOLATED
 from densecal.io.files import atomic_write
 from densecal.report.page import render_page
-from densecal.report.svg import Canvas, Margin, nice_ticks, shortened
+from densecal.report.svg import NARROW, Canvas, Margin, in_percent, nice_ticks, shortened
 
 if TYPE_CHECKING:
     from densecal.monitor.alarms import Alarm
     from densecal.monitor.monitor import Monitor
     from densecal.monitor.windows import Window
 
-NARROW = (350, 300)
 MOST_MARKS = 120
 """More windows are drawn as a line without marks."""
 MOST_ALARMS = 5
@@ -56,7 +55,7 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         "status": describe_status(monitor),
         "limit": describe_limit(monitor),
         "wide": _timeline_chart(windows, alarms, limit),
-        "narrow": _timeline_chart(windows, alarms, limit, size=NARROW),
+        "narrow": _timeline_chart(windows, alarms, limit, size=(NARROW, 300)),
         "panels": _panels(windows),
     }
     html = render_page("monitor.html", title, context)
@@ -111,43 +110,35 @@ def describe_limit(monitor: Monitor) -> str:
     ).replace("%", " %")
 
 
-def _labels_below(monitor: Monitor) -> list[str]:
-    """Return what the labels say, if the accuracy on those of the latest window or clearly on others is too low."""
+def _labels_below(monitor: Monitor) -> Iterator[str]:
+    """Yield what the labels say, if the accuracy on those of the latest window or clearly on others is too low."""
     known = [(window, found) for window in monitor.windows if (found := window.labelled_accuracy) is not None]
-    limit, parts = monitor.settings.alarm_below, []
+    limit, n_below = monitor.settings.alarm_below, sum(found.high < monitor.settings.alarm_below for _, found in known)
     for window, found in known[-1:]:
         if found.estimate < limit:
-            parts.append(
+            yield (
                 f"On {counted(window.n_labels, 'label')} of {window.end_at} the accuracy is {found.estimate:.1%} "
                 f"({100 * found.low:.1f} to {found.high:.1%}), below {limit:.1%}."
             )
-    n_below = sum(found.high < limit for _, found in known)
     if n_below and len(known) > 1:
-        parts.append(
+        yield (
             f"In {n_below} of {len(known)} windows with labels, the accuracy on them and its interval lie below "
             f"{limit:.1%}."
         )
-    return parts
 
 
 def _strongest_drift(window: Window) -> str:
-    drift = window.estimate.drift
-    if not drift:
-        return "–"
-    layer = max(drift, key=lambda name: drift[name])
-    return f"{layer} {drift[layer]:+.2f}"
+    layer, drift = max(window.estimate.drift.items(), key=lambda item: item[1])
+    return f"{layer} {drift:+.2f}"
 
 
-def _panels(windows: tuple[Window, ...]) -> list[dict[str, Any]]:
-    """Return one chart of the share of far inputs, and one of the drift of each layer."""
+def _panels(windows: tuple[Window, ...]) -> Iterator[dict[str, Any]]:
+    """Yield one chart of the share of far inputs, and one of the drift of each layer."""
     far = [100 * window.estimate.far_share for window in windows]
-    panels = [
-        {"name": "Far inputs (%)", "chart": _series_panel(far, "Far inputs", unit="%", reference=CLEAN_FAR_SHARE)}
-    ]
+    yield {"name": "Far inputs (%)", "chart": _series_panel(far, "Far inputs", unit="%", reference=CLEAN_FAR_SHARE)}
     for layer in windows[-1].estimate.drift:
-        values = [window.estimate.drift[layer] for window in windows]
-        panels.append({"name": layer, "chart": _series_panel(values, f"Drift of {layer}", unit="standard deviations")})
-    return panels
+        drift = [window.estimate.drift[layer] for window in windows]
+        yield {"name": layer, "chart": _series_panel(drift, f"Drift of {layer}", unit="standard deviations")}
 
 
 def _timeline_chart(
@@ -167,7 +158,7 @@ def _timeline_chart(
     canvas = Canvas(size, label, xlim=xlim, ylim=(floor, 1.0), margin=margin, kind="timeline")
     _shade_alarms(canvas, windows, alarms)
     ticks = [tenth / 10 for tenth in range(round(10 * floor), 11)]
-    canvas.y_axis(ticks, "accuracy (%)", show=lambda tick: f"{100 * tick:.0f}")
+    canvas.y_axis(ticks, "accuracy (%)", show=in_percent)
     names = [shortened(window.end_at, LONGEST_NAME) for window in windows]
     most_names = max(2, int((canvas.right - canvas.left) / WIDTH_PER_NAME))
     canvas.x_axis(range(0, len(windows), -(-len(windows) // most_names)), show=lambda place: names[int(place)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,33 +12,17 @@ from markupsafe import Markup
 from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import method_label
+from densecal.calibrators.state import learned_numbers
 from densecal.display import counted, percent, points
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
+from densecal.evaluation.predictions import has_own_confidence
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
-from densecal.report.comparison import better_than, style_of, told_shifts
+from densecal.report import sections, text
+from densecal.report.comparison import Level, better_than, style_of, told_shifts
 from densecal.report.estimates import estimate_sets, estimates_section
-from densecal.report.sections import (
-    compared_methods,
-    curves_section,
-    density_section,
-    outside_section,
-    reliability_section,
-)
 from densecal.report.tables import lowest_shown, metric_heading, metric_text, metric_value, same_methods, severity_table
-from densecal.report.text import (
-    INTERVALS_EXPLAINED,
-    SEVERITY_EXPLAINED,
-    calibrator_metadata,
-    cautions,
-    css_colour,
-    css_name,
-    data_metadata,
-    level_name,
-    listed,
-    own_confidence,
-)
 from densecal.report.verdict import A_POINT, judge
 
 if TYPE_CHECKING:
@@ -58,7 +42,7 @@ def write_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> EvaluationTable:
-    """Write a self-contained HTML report of calibrators evaluated on test sets.
+    """Write a self-contained HTML report of calibrators evaluated on test sets, and return the evaluation.
 
     Parameters
     ----------
@@ -79,10 +63,6 @@ def write_report(
     metadata : mapping of str to str, optional
         Additional metadata of the data to show.
 
-    Returns
-    -------
-    EvaluationTable
-        The evaluation that the report shows.
     """
     table = table or evaluate_conditions(calibrators, conditions)
     html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, metadata=metadata)
@@ -100,17 +80,7 @@ def render_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page as a string.
-
-    Parameters
-    ----------
-    table : EvaluationTable
-        The evaluation to show.
-    calibrators : mapping of str to Calibrator
-        The fitted calibrators by the names of their methods in the table.
-    title, validation, warnings, metadata
-        As in `write_report`.
-    """
+    """Return the page as a string; the arguments are those of `write_report`."""
     verdict = judge(table)
     context = {
         "colours": Markup(_colours(table.methods)),
@@ -118,19 +88,18 @@ def render_report(
         "verdict": verdict,
         "estimates": estimates_section(estimate_sets(table, calibrators, verdict.method)),
         "a_point": A_POINT,
-        "tiles": _tiles(table, compared_methods(table, verdict), told_shifts(table, verdict.method)),
-        "cautions": cautions(table, calibrators, validation=validation, given=warnings),
-        "curves": curves_section(table, verdict),
-        "reliability": reliability_section(table, verdict),
-        "density": density_section(table, calibrators, verdict),
-        "outside": outside_section(table),
+        "tiles": [*_tiles(table, sections.compared_methods(table, verdict), told_shifts(table, verdict.method))],
+        "cautions": text.cautions(table, calibrators, validation=validation, given=warnings),
+        "curves": sections.curves_section(table, verdict),
+        "reliability": sections.reliability_section(table, verdict),
+        "density": sections.density_section(table, calibrators, verdict),
+        "outside": sections.outside_section(table),
         "severity_table": severity_table(table),
-        "data_metadata": data_metadata(table, validation, metadata or {}),
-        "calibrator_metadata": calibrator_metadata(calibrators),
-        "own_confidence": own_confidence(calibrators),
-        "same_methods": [listed([*map(method_label, names)]) for names in same_methods(table)],
-        "intervals_explained": INTERVALS_EXPLAINED,
-        "severity_explained": SEVERITY_EXPLAINED,
+        "data_metadata": text.data_metadata(table, validation, metadata or {}),
+        "calibrators": calibrators,
+        "own_confidence": [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)],
+        "same_methods": [text.listed([*map(method_label, names)]) for names in same_methods(table)],
+        "intervals_explained": text.INTERVALS_EXPLAINED,
     }
     return render_page("report.html", title, context)
 
@@ -160,15 +129,15 @@ def _template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"points": points, "percent": percent, "counted": counted}
-    environment.filters |= {"label": method_label, "colour": css_colour}
+    environment.filters |= {"points": points, "percent": percent, "counted": counted, "label": method_label}
+    environment.filters |= {"colour": text.css_colour, "learned": learned_numbers, "bank": text.bank_text}
     environment.filters |= {"heading": metric_heading, "in_unit": metric_value, "metric_text": metric_text}
     return environment
 
 
 def _colours(methods: Iterable[str]) -> str:
     """Return the colours of methods and severities as CSS custom properties, for light and dark pages."""
-    styles = {css_name(method): method_style(method) for method in methods}
+    styles = {text.css_name(method): method_style(method) for method in methods}
     light = "".join(f"{name}:{style.colour};" for name, style in styles.items())
     dark = "".join(f"{name}:{style.dark_colour};" for name, style in styles.items())
     light += "".join(f"--s-{place}:{colour};" for place, colour in enumerate(SEVERITY_LIGHT))
@@ -179,22 +148,16 @@ def _colours(methods: Iterable[str]) -> str:
     )
 
 
-def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the key figures of the shown methods, and of one that is better: overall, and on the main test sets."""
+def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the key figures of the shown methods, and of one that is better: overall, and on the main test sets."""
     first, last = table.severities[0], table.severities[-1]
-    places: dict[str, int | str | None] = {}
-    if first != last:
-        places["Over all severities"] = None
-    if last != 0:
-        places[f"At {level_name(table, last)}"] = last
-    if first == 0:
-        places[f"On {level_name(table, 0)}"] = 0
-    places |= {f"On {level_name(table, name)}": name for name in shifts}
-    tiles = []
-    for title, severity in places.items():
-        best = better_than(table, shown, severity)
+    levels: list[Level] = [last] if first == last else [None, last]
+    levels += [0] if first == 0 != last else []
+    for level in (*levels, *shifts):
+        place = "over all severities" if level is None else text.level_place(table, level)
+        best = better_than(table, shown, level)
         methods = shown if best is None else [*shown, best]
-        found = {name: table.estimate(name, severity=severity) for name in methods}
+        found = {name: table.estimate(name, severity=level) for name in methods}
         top, lowest = max(one.estimate for one in found.values()) or 1.0, lowest_shown(found.values())
         rows = [
             {
@@ -206,5 +169,4 @@ def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) 
             }
             for name, one in found.items()
         ]
-        tiles.append({"title": title, "rows": rows})
-    return tiles
+        yield {"title": f"{place[0].upper()}{place[1:]}", "rows": rows}

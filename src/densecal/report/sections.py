@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from densecal.arrays import to_numpy
+from densecal.arrays import Array, to_numpy
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import base_method, has_dac, is_shift_fitted, method_label
-from densecal.metrics import METRICS, MetricState
+from densecal.evaluation import EvaluationTable
+from densecal.metrics import METRICS, OOD_METRICS, MetricState
 from densecal.report.charts.confidence import box_chart, histogram_limits, reliability_chart, right_wrong_histogram
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.comparison import better_than, clean_fit_of, find_method, judged_levels, method_of, style_of
-from densecal.report.tables import out_of_domain_scores
+from densecal.report.svg import NARROW
+from densecal.report.tables import measured_outputs, out_of_domain_scores
 from densecal.report.text import level_name
 from densecal.report.verdict import Verdict
-
-if TYPE_CHECKING:
-    from densecal.arrays import Array
-    from densecal.evaluation import EvaluationTable
-
-NARROW = 350
 
 
 def compared_methods(table: EvaluationTable, verdict: Verdict) -> list[str]:
@@ -52,15 +48,13 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
         "narrow": severity_chart(table, main, size=(NARROW, 300), named=False),
         "legend": [{"method": name, "style": style_of(table, name)} for name in main],
         "panels": [
-            {"name": method_label(base), "chart": method_panel(table, base, with_dac, top), "method": base}
-            for base, with_dac in pairs.items()
+            {"method": base, "chart": method_panel(table, base, with_dac, top)} for base, with_dac in pairs.items()
         ],
         "overall_wide": overall_chart(table, real),
         "overall_narrow": overall_chart(table, real, width=NARROW),
         "shifted": shifted,
         "first": level_name(table, table.severities[0]),
         "shift_fitted": any(map(is_shift_fitted, real)),
-        "oracle": ORACLE in table.methods,
     }
 
 
@@ -70,7 +64,6 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
     others = [name for name in table.methods if name not in main and name != ORACLE]
     levels = []
     for severity in table.levels:
-        names = [condition.name for condition in table.conditions if condition.level == severity]
         ylim = histogram_limits(table.pooled(method, severity) for method in main)
         levels.append(
             {
@@ -78,14 +71,10 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
                 "natural": severity in table.natural_shifts,
                 "panels": [_reliability_panel(table, name, severity, ylim) for name in main],
                 "others": [_reliability_panel(table, name, severity, None) for name in others],
-                "print": severity in (table.levels[0], table.levels[-1]),
-                "samples": sum(one.n_samples for one in table.conditions if one.level == severity),
-                "conditions": names,
-                "pooled": len(names) > 1,
+                "conditions": [condition for condition in table.conditions if condition.level == severity],
             }
         )
-    others_shown = [method_label(name) for name in others]
-    return {"levels": levels, "others": others_shown, "pooled": any(level["pooled"] for level in levels)}
+    return {"levels": levels, "others": [method_label(name) for name in others]}
 
 
 def _reliability_panel(
@@ -95,13 +84,10 @@ def _reliability_panel(
     state = _state(table, method, severity)
     found, label = state.compute(kde=False), method_label(method)
     return {
-        "label": label,
         "method": method,
+        "found": found,
         "chart": reliability_chart(state.reliability_curve(), found, f"{label}, {level_name(table, severity)}"),
         "histogram": Markup() if ylim is None else right_wrong_histogram(confidence, correct, label, ylim=ylim),
-        "ece": found.ece,
-        "accuracy": found.accuracy,
-        "confidence": found.mean_confidence,
     }
 
 
@@ -129,24 +115,19 @@ def density_section(
     importance = stage.layer_importance_
     leading = max(importance, key=lambda layer: importance[layer])
     section = {"label": method_label(name), "layers": layer_chart(importance), "used": importance[leading] > 0}
-    distances: dict[int | str, list[Array]] = {}
-    temperatures: dict[int | str, list[Array]] = {}
+    parts: dict[str, list[Array]] = {}
     for condition in table.conditions:
-        known = table.distances.get((name, str(condition)))
-        measured = stage.measure(condition.loaded) if known is None else condition.loaded.with_distances(known)
+        measured = stage.measure(measured_outputs(table, name, condition))
         if measured.distances is None:
             return {**section, "temperature": None}
-        column = measured.distances.values[:, list(importance).index(leading)]
-        distances.setdefault(condition.level, []).append(to_numpy(column))
-        temperatures.setdefault(condition.level, []).append(to_numpy(stage.temperatures(measured)))
-    joined = {severity: np.concatenate(parts) for severity, parts in temperatures.items()}
-    far = {severity: np.concatenate(parts) for severity, parts in distances.items()}
-    names = {severity: level_name(table, severity) for severity in joined}
-    where = f"distance to the training data in {leading}"
-    section["temperature"] = temperature_chart(far, joined, name=where, levels=names)
+        column = to_numpy(measured.distances.values)[:, list(importance).index(leading)]
+        both = np.column_stack([column, to_numpy(stage.temperatures(measured))])
+        parts.setdefault(level_name(table, condition.level), []).append(both)
+    samples = {level: np.concatenate(found) for level, found in parts.items()}
+    section["temperature"] = temperature_chart(samples, f"distance to the training data in {leading}")
     section["legend"] = [
-        {"label": names[severity], "colour": severity_colour(place, len(joined)), "mean": float(values.mean())}
-        for place, (severity, values) in enumerate(joined.items())
+        {"label": level, "colour": severity_colour(place, len(samples)), "mean": float(found[:, 1].mean())}
+        for place, (level, found) in enumerate(samples.items())
     ]
     return section
 
@@ -168,12 +149,10 @@ def outside_section(table: EvaluationTable) -> dict[str, Any] | None:
         }
         sets.append(
             {
-                "name": condition.name,
-                "samples": condition.n_samples,
+                "condition": condition,
                 "wide": box_chart(confidences),
                 "narrow": box_chart(confidences, width=NARROW),
                 "rows": rows,
             }
         )
-    names = ("fpr_at_95_tpr", "detection_error", "auroc", "aupr_in", "aupr_out")
-    return {"sets": sets, "metrics": [METRICS[name] for name in names]}
+    return {"sets": sets, "metrics": [METRICS[name] for name in OOD_METRICS]}

@@ -9,6 +9,10 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 Point = tuple[float, float]
+Show = Callable[[float], str]
+"""How an axis writes a tick."""
+NARROW, WIDE = 350, 500.0
+"""The width of a drawing for narrow pages, and the one above which a drawing has room for more, in pixels."""
 NAME_WIDTH, NAME_GAP = 7.2, 14.0
 """The width of a character in the name of a row, and the space around the name, in pixels."""
 
@@ -105,14 +109,7 @@ class Canvas:
         turn = f' transform="rotate({number(tilt)} {x} {y})"' if tilt else ""
         self.add("text", css, f'x="{x}" y="{y}" text-anchor="{anchor}"{turn}', colour=colour, text=words)
 
-    def x_axis(
-        self,
-        ticks: Iterable[float],
-        name: str = "",
-        *,
-        show: Callable[[float], str] = "{:g}".format,
-        grid: bool = False,
-    ) -> None:
+    def x_axis(self, ticks: Iterable[float], name: str = "", *, show: Show = "{:g}".format, grid: bool = False) -> None:
         """Write tick labels and a name below the plotting area."""
         for tick in ticks:
             if grid:
@@ -121,7 +118,7 @@ class Canvas:
         if name:
             self.text(((self.left + self.right) / 2, self.bottom + 33), name, "axis-name")
 
-    def y_axis(self, ticks: Iterable[float], name: str = "", *, show: Callable[[float], str] = "{:g}".format) -> None:
+    def y_axis(self, ticks: Iterable[float], name: str = "", *, show: Show = "{:g}".format) -> None:
         """Write tick labels left of the plotting area, and a name above them."""
         for tick in ticks:
             self.pixel_line([(self.left, self.y(tick)), (self.right, self.y(tick))], "grid")
@@ -134,6 +131,11 @@ class Canvas:
         width, height = map(number, self.size)
         head = f'<svg class="chart {self.kind}" viewBox="0 0 {width} {height}" role="img" aria-label="'
         return Markup(f'{head}{escape(self.label)}">{"".join(self._parts)}</svg>')
+
+
+def in_percent(share: float) -> str:
+    """Write a tick of an axis in per cent."""
+    return f"{100 * share:.0f}"
 
 
 def number(value: float) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from densecal.calibrators import ORACLE
 from densecal.display import points
+from densecal.evaluation import Condition, EvaluationTable
 from densecal.evaluation.table import KNOWN_METRICS
-from densecal.metrics import ood_scores
+from densecal.metrics import Interval, ood_scores
+from densecal.outputs import Outputs
 from densecal.report.text import level_name
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
-    from densecal.metrics import Interval
 
 AS_POINTS = {"ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence", "classwise_ece", "classwise_ece_sum"}
 
@@ -78,3 +76,9 @@ def out_of_domain_scores(table: EvaluationTable) -> list[dict[str, Any]]:
                 scores = ood_scores(table.pooled(method, 0).confidence, unknown)
                 rows.append({"method": method, "data": condition.name, **scores.as_dict()})
     return rows
+
+
+def measured_outputs(table: EvaluationTable, method: str, condition: Condition) -> Outputs:
+    """Return the outputs of a condition, with the distances that the evaluation measured for a method, if any."""
+    known = table.distances.get((method, str(condition)))
+    return condition.loaded if known is None else condition.loaded.with_distances(known)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from densecal.calibrators import DAC_NAME
 from densecal.calibrators.base import Calibrator
@@ -18,26 +17,20 @@ from densecal.calibrators.registry import (
     parse_method,
 )
 from densecal.calibrators.solvers.temperature_fit import LOG_TEMPERATURE_BOUND, SMALLEST_BIAS
-from densecal.calibrators.state import learned_numbers
 from densecal.calibrators.validation_warnings import validation_cautions
 from densecal.display import counted, points
+from densecal.evaluation import EvaluationTable
 from densecal.evaluation.conditions import chance_cautions
-from densecal.evaluation.predictions import has_own_confidence
+from densecal.metrics import Interval
 from densecal.outputs import Outputs
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
-    from densecal.metrics import Interval
 
 INTERVALS_EXPLAINED = (
     "The ECE of a finite sample is biased upwards. The interval corrects for the bias, so it can lie mostly below the "
     "value."
 )
 """Note shown with the intervals."""
-SEVERITY_EXPLAINED = "The severity is the strength of the shift: the larger, the stronger."
 PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
-MOST_LISTED = 8
 ROUNDING = 1e-6
 """Relative difference up to which a fitted value counts as at its bound."""
 
@@ -48,16 +41,18 @@ def with_interval(found: Interval) -> str:
     return points(found.estimate) + ends
 
 
-def severity_name(severity: int | str) -> str:
-    """Return the name of a severity, or of a natural shift."""
-    if isinstance(severity, str):
-        return f"{severity} (natural shift)"
-    return "clean data" if severity == 0 else f"severity {severity}"
-
-
 def level_name(table: EvaluationTable, level: int | str) -> str:
     """Return the name of a severity or natural shift. Severity 0 with several sets may not be clean data."""
-    return "the sets without a severity" if level == 0 and len(clean_sets(table)) > 1 else severity_name(level)
+    if isinstance(level, str):
+        return f"{level} (natural shift)"
+    if level:
+        return f"severity {level}"
+    return "clean data" if len(clean_sets(table)) < 2 else "the sets without a severity"
+
+
+def level_place(table: EvaluationTable, level: int | str) -> str:
+    """Return the name of a severity or natural shift with its preposition, such as ``at severity 3``."""
+    return f"{'at' if isinstance(level, int) and level else 'on'} {level_name(table, level)}"
 
 
 def clean_sets(table: EvaluationTable) -> list[str]:
@@ -76,7 +71,7 @@ def css_colour(method: str) -> str:
     return f"var({css_name(method)})"
 
 
-def listed(parts: list[str], most: int = MOST_LISTED) -> str:
+def listed(parts: list[str], most: int = 8) -> str:
     """Join parts as in a sentence: ``a, b and c``, and only the number of those beyond ``most``."""
     parts = parts if len(parts) <= most else [*parts[:most], f"{len(parts) - most} more"]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
@@ -85,14 +80,13 @@ def listed(parts: list[str], most: int = MOST_LISTED) -> str:
 def explain_names(method: str, reference: str) -> str:
     """Return one sentence that explains the names of two methods."""
     parts = dict.fromkeys(part for name in (reference, method) for part in parse_method(clean_fitted(name)))
-    meanings = {part: METHODS[part].full_name for part in parts if part in METHODS}
-    texts = [f"{method_label(part)} is {full[0].lower()}{full[1:]}" for part, full in meanings.items()]
-    if DAC_NAME in meanings:
-        place = list(meanings).index(DAC_NAME)
-        texts[place] += ", which lowers the confidence of inputs far from the training data"
+    names = {part: METHODS[part].full_name for part in parts if part in METHODS}
+    texts = {part: f"{method_label(part)} is {name[0].lower()}{name[1:]}" for part, name in names.items()}
+    if DAC_NAME in texts:
+        texts[DAC_NAME] += ", which lowers the confidence of inputs far from the training data"
         if is_shift_fitted(method):
-            texts[place] += " (shift fit: fitted on perturbed validation data as well)"
-    return "; ".join(texts) + "." if texts else ""
+            texts[DAC_NAME] += " (shift fit: fitted on perturbed validation data as well)"
+    return "; ".join(texts.values()) + "." if texts else ""
 
 
 def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -117,27 +111,8 @@ def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapp
     return [*(found | dict(more)).items()]
 
 
-def calibrator_metadata(calibrators: Mapping[str, Calibrator]) -> list[dict[str, Any]]:
-    """Return the name, learned parameters, bank and citations of each calibrator."""
-    return [
-        {
-            "label": method_label(name),
-            "full_name": calibrator.full_name,
-            "accuracy_preserving": calibrator.accuracy_preserving,
-            "learned": learned_numbers(calibrator),
-            "bank": _bank_text(calibrator),
-            "citations": list(dict.fromkeys(str(stage.citation) for stage in calibrator.stages)),
-        }
-        for name, calibrator in calibrators.items()
-    ]
-
-
-def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
-    """Return the labels of the methods whose confidence is not the largest of their probabilities."""
-    return [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)]
-
-
-def _bank_text(calibrator: Calibrator) -> str:
+def bank_text(calibrator: Calibrator) -> str:
+    """Return the size and the layers of the bank of a calibrator, or an empty text."""
     stage = calibrator.density_stage
     if stage is None or stage.bank is None:
         return ""
@@ -159,26 +134,21 @@ def cautions(
         found += validation_cautions(validation)
     for name, calibrator in calibrators.items():
         found += _about_fit(method_label(name), calibrator)
-    found += _about_density(calibrators)
-    found += chance_cautions(table.conditions)
-    found += _about_tests(table)
+    found += [*_about_density(calibrators), *chance_cautions(table.conditions), *_about_tests(table)]
     return list(dict.fromkeys(found))
 
 
-def _about_fit(label: str, calibrator: Calibrator) -> list[str]:
-    found = []
+def _about_fit(label: str, calibrator: Calibrator) -> Iterator[str]:
     for stage in calibrator.stages:
         if stage.is_identity_:
-            found.append(f"{label} did not improve the validation loss, so it returns the softmax unchanged.")
-        learned = {name: getattr(stage, name) for name in stage.learned}
-        if not learned.get("converged_", True):
-            found.append(f"{label}: the optimiser did not converge.")
-        temperature = learned.get("temperature_", 1.0)
+            yield f"{label} did not improve the validation loss, so it returns the softmax unchanged."
+        if not getattr(stage, "converged_", True):
+            yield f"{label}: the optimiser did not converge."
+        temperature = getattr(stage, "temperature_", 1.0)
         if math.isclose(abs(math.log(temperature)), LOG_TEMPERATURE_BOUND, rel_tol=ROUNDING):
-            found.append(f"{label}: the temperature reached its bound, {temperature:g}.")
+            yield f"{label}: the temperature reached its bound, {temperature:g}."
     if not calibrator.accuracy_preserving:
-        found.append(f"{label} can change the predicted class.")
-    return found
+        yield f"{label} can change the predicted class."
 
 
 def _about_density(calibrators: Mapping[str, Calibrator]) -> list[str]:
@@ -208,15 +178,15 @@ def _about_weights(calibrator: Calibrator) -> str:
     return ""
 
 
-def _about_tests(table: EvaluationTable) -> list[str]:
+def _about_tests(table: EvaluationTable) -> Iterator[str]:
     sizes = [condition.n_samples for condition in table.conditions]
     small = [size for size in sizes if size < FEW_TEST_SAMPLES]
-    if not small:
-        return []
-    which = f"{len(small)} of the {len(sizes)} test sets have" if len(small) > 1 else "One test set has"
-    smallest = "the smallest " if len(small) > 1 else ""
+    which, smallest = "One test set has", ""
+    if len(small) > 1:
+        which, smallest = f"{len(small)} of the {len(sizes)} test sets have", "the smallest "
     intervals = " See the intervals." if table.has_intervals else ""
-    return [
-        f"{which} fewer than {FEW_TEST_SAMPLES} samples ({smallest}{min(small)}). The ECE of small sets is biased "
-        f"upwards.{intervals}"
-    ]
+    if small:
+        yield (
+            f"{which} fewer than {FEW_TEST_SAMPLES} samples ({smallest}{min(small)}). The ECE of small sets is biased "
+            f"upwards.{intervals}"
+        )

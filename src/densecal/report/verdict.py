@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal
 
-from densecal.calibrators import DAC_NAME as DAC
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.registry import base_method, has_dac, method_label
 from densecal.display import percent, points
+from densecal.evaluation import EvaluationTable
 from densecal.evaluation.table import FEWEST_SAMPLES
 from densecal.report.comparison import (
     Level,
     better_than,
     clean_fit_of,
     compared_pair,
+    error_text,
     judged_levels,
     method_of,
     missing_counterpart,
     told_shifts,
 )
-from densecal.report.text import clean_sets, explain_names, level_name, listed
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
+from densecal.report.text import clean_sets, explain_names, level_name, level_place, listed
 
 Tone = Literal["good", "even", "bad", "untested"]
-Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]
-"""The tone against each rival at each level."""
 SAME_ACCURACY = 1e-9
 SMALLEST_CHANGE = 0.05
 """A change by a smaller share of the error is not clear, however certain it is in large test sets."""
@@ -77,47 +73,33 @@ def judge(table: EvaluationTable) -> Verdict:
         )
     method, reference = compared_pair(table)
     rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
-    tones = {level: {rival: _tone(table, method, rival, level) for rival in rivals} for level in judged_levels(table)}
-    clean = (0,) if table.severities[0] == 0 and len(table.severities) > 1 else ()
-    untold = [shift for shift in table.natural_shifts if shift not in told_shifts(table, method)]
-    details = (
-        _how_to_compare(table, method),
-        _at_the_strongest_shift(table, method, reference),
-        _fitted_on_clean_data(table, method),
-        *(_lowest_error(table, method, reference, level) for level in judged_levels(table) if level not in untold),
-        *(_compared_at(table, method, reference, level) for level in (*clean, *told_shifts(table, method))),
-        _untold_shifts(table, method, untold),
-        _remaining_error(table, method),
-        _accuracy(table, method),
-        explain_names(method_of(table, method), missing_counterpart(table, method) or method_of(table, reference)),
-    )
-    untested = _untested(table) if rivals else ""
-    headline = _headline(table, method, reference, tones)
-    if untested:
-        headline = f"{untested}: {_numbers(table, method, reference)}"
-    tone: Tone = "untested" if untested else _joint_tone(tones)
-    details = tuple(detail for detail in details if detail)
+    tones = [{rival: _tone(table, method, rival, level) for rival in rivals} for level in judged_levels(table)]
+    numbers = _numbers(table, method, reference)
+    # Even if the method is better at some levels and worse at others.
+    clear = {_worst(one) for one in tones} - {"even"}
+    tone: Tone = clear.pop() if len(clear) == 1 else "even"
+    if not rivals:
+        headline = f"{numbers[0].upper()}{numbers[1:]}"
+    elif untested := _untested(table):
+        tone, headline = "untested", f"{untested}: {numbers}"
+    else:
+        headline = f"{_claim(table, method, reference, tones)}: {numbers}"
+    details = tuple(_details(table, method, reference))
     return Verdict(tone, f"{headline}. {A_POINT}", details, method, reference)
 
 
 def _tone(table: EvaluationTable, method: str, rival: str, level: Level) -> Tone:
     """Return whether the method is clearly and significantly better or worse, also in the rounded numbers."""
     change = table.difference(method, rival, severity=level)
-    errors = [table.estimate(name, severity=level).estimate for name in (method, rival)]
-    is_small = abs(change.estimate) < SMALLEST_CHANGE * max(errors) or len({*map(points, errors)}) == 1
-    if not change.excludes_zero or is_small:
+    largest = max(table.estimate(name, severity=level).estimate for name in (method, rival))
+    looks_equal = error_text(table, method, level) == error_text(table, rival, level)
+    if not change.excludes_zero or looks_equal or abs(change.estimate) < SMALLEST_CHANGE * largest:
         return "even"
     return "good" if change.estimate < 0 else "bad"
 
 
 def _worst(tones: Mapping[str, Tone]) -> Tone:
     return next((tone for tone in ("bad", "even", "good") if tone in tones.values()), "even")
-
-
-def _joint_tone(tones: Tones) -> Tone:
-    """Return the common tone of all levels: ``"even"`` if a method is better on some and worse on others."""
-    found = {_worst(one) for one in tones.values()} - {"even"}
-    return found.pop() if len(found) == 1 else "even"
 
 
 def _untested(table: EvaluationTable) -> str:
@@ -130,70 +112,100 @@ def _untested(table: EvaluationTable) -> str:
     return "" if table.replicates else "Not tested, since there are no bootstrap resamples"
 
 
-def _headline(table: EvaluationTable, method: str, reference: str, tones: Tones) -> str:
-    numbers = _numbers(table, method, reference)
-    if method == reference:
-        return f"{numbers[0].upper()}{numbers[1:]}"
-    missing = missing_counterpart(table, method)
+def _claim(table: EvaluationTable, method: str, reference: str, tones: Sequence[Mapping[str, Tone]]) -> str:
+    """Return what the headline claims before its numbers."""
+    missing, label, kind = missing_counterpart(table, method), method_label(method), method_of(table, method)
     untold = "" if missing is None else f", but is not compared with {method_label(missing)}"
-    at_level = [_worst(one) for one in tones.values()]
+    at_level, against = [_worst(one) for one in tones], tones[0]
+    tone = at_level[0]
     if len(at_level) > 1 and {*at_level} != {"even"}:
-        rivals = ["no calibration" if one == UNCALIBRATED else method_label(one) for one in next(iter(tones.values()))]
+        rivals = ["no calibration" if one == UNCALIBRATED else method_label(one) for one in against]
         counts = {
             f"better than {' and '.join(rivals)}": at_level.count("good"),
             f"worse than {' or '.join(rivals)}": at_level.count("bad"),
         }
         parts = [f"{found} on {count}" for found, count in counts.items() if count]
-        return f"{method_label(method)} is {listed(parts)} of {len(at_level)} test sets{untold}: {numbers}"
-    against = next(iter(tones.values()))
-    tone = _worst(against)
+        return f"{label} is {listed(parts)} of {len(at_level)} test sets{untold}"
+    name = label if missing is None else f"Calibration with {label}"
     if tone == "good":
-        under_shift = " under shift" if len(table.severities) > 1 else ""
-        gain = f"{method_label(DAC if has_dac(method_of(table, method)) else method)} improves calibration"
+        gain = f"{'DAC' if has_dac(kind) else label} improves calibration"
         if missing is not None:  # the counterpart without DAC may be as good
-            gain = f"Calibration with {method_label(method)} improves the confidences"
-        return f"{gain}{under_shift}{untold}: {numbers}"
-    # Better than the reference but not than the uncalibrated softmax: no improvement.
-    same = tone == against.get(reference, "even")
-    found = _no_gain(table, method, reference, tone) if same else _no_gain(table, "Calibration", UNCALIBRATED, tone)
-    return f"{found} here: {numbers}"
-
-
-def _how_to_compare(table: EvaluationTable, method: str) -> str:
-    missing = missing_counterpart(table, method)
-    if missing is None:
-        return ""
-    return (
-        f"What DAC adds to {method_label(missing)} is unknown. To see it, pass the validation set of the fit with "
-        f"--val, or evaluate make_calibrator({missing!r}).fit(validation) as well."
-    )
-
-
-def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) -> str:
-    name, other, even = method_label(method), method_label(reference), tone == "even"
-    if missing_counterpart(table, method) is not None:
-        name = f"Calibration with {name}"
+            gain = f"{name} improves the confidences"
+        return f"{gain}{' under shift' if len(table.severities) > 1 else ''}{untold}"
+    if tone != against.get(reference, "even"):
+        # Better than the reference but not than the uncalibrated softmax: no improvement.
+        name, reference = "Calibration", UNCALIBRATED
+    other = method_label(reference)
     if reference == UNCALIBRATED:
-        return f"{name} makes no clear difference" if even else f"{name} makes the confidences worse"
-    kind = method_of(table, method)
-    if has_dac(kind) and base_method(kind) == method_of(table, reference):
-        return f"DAC makes no clear difference to {other}" if even else f"DAC makes {other} worse"
-    return f"{name} is not clearly better than {other}" if even else f"{name} is worse than {other}"
+        found = f"{name} makes no clear difference", f"{name} makes the confidences worse"
+    elif has_dac(kind) and base_method(kind) == method_of(table, reference):
+        found = f"DAC makes no clear difference to {other}", f"DAC makes {other} worse"
+    else:
+        found = f"{name} is not clearly better than {other}", f"{name} is worse than {other}"
+    return f"{found[tone == 'bad']} here"
+
+
+def _details(table: EvaluationTable, method: str, reference: str) -> Iterator[str]:
+    """Yield further numbers, one sentence each."""
+    missing, clean_fit = missing_counterpart(table, method), clean_fit_of(table, method)
+    told, label, worst = told_shifts(table, method), method_label(method), table.severities[-1]
+    untold = [shift for shift in table.natural_shifts if shift not in told]
+    if missing is not None:
+        yield (
+            f"What DAC adds to {method_label(missing)} is unknown. To see it, pass the validation set of the fit with "
+            f"--val, or evaluate make_calibrator({missing!r}).fit(validation) as well."
+        )
+    yield _at_the_strongest_shift(table, method, reference)
+    if clean_fit is not None:
+        error = _error_by_level(table, clean_fit)
+        yield f"With DAC fitted on clean data alone, as in its paper, the error is {error}."
+    for level in judged_levels(table):
+        best = better_than(table, _shown(table, method, reference), level)
+        if best is None or level in untold:
+            continue
+        if level is None:
+            yield f"{method_label(best)} has the lowest error: {_error_by_level(table, best)}."
+        else:
+            where, error = level_place(table, level), error_text(table, best, level)
+            yield f"{method_label(best)} has the lowest error {where}: {error} points."
+    clean = (0,) if 0 in table.severities[:-1] else ()
+    for level in (*clean, *told) if method != reference else ():
+        yield _compared_at(table, method, reference, level)
+    if untold:
+        errors = [table.estimate(method, severity=shift).estimate for shift in untold]
+        yield (
+            f"Of {len(table.natural_shifts)} natural shifts, these are the ones with the largest errors. On the others "
+            f"the errors are {points(min(errors))} to {points(max(errors))} points with {label}."
+        )
+    if len(table.severities) > 1:
+        bound = ""
+        if ORACLE in table.methods:
+            left = error_text(table, ORACLE, worst)
+            bound = f" (a temperature fitted to the labels of the test set itself would leave {left})"
+        yield f"At {level_name(table, worst)} an error of {error_text(table, method, worst)} points remains{bound}."
+    if UNCALIBRATED in table.methods and method != UNCALIBRATED:
+        before, after = (table.estimate(name, "accuracy").estimate for name in (UNCALIBRATED, method))
+        if abs(before - after) < SAME_ACCURACY:
+            yield "The predicted classes do not change, only the confidences."
+        else:
+            change = f"from {percent(before, 1)} to {percent(after, 1)}"
+            yield f"The predicted classes change: the mean accuracy changes {change}."
+    if explained := explain_names(method_of(table, method), missing or method_of(table, reference)):
+        yield explained
 
 
 def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
     """Return the errors of the shown methods; on natural shifts, only the numbers in the same order."""
     first, *others = _shown(table, method, reference)
     level = judged_levels(table)[0]
-    error = {name: points(table.estimate(name, severity=level).estimate) for name in (first, *others)}
     average = " on average" if len(table.severities) > 1 or len(clean_sets(table)) > 1 else ""
     confidences = "uncalibrated confidences" if first == UNCALIBRATED else f"with {method_label(first)} the confidences"
-    where = "" if level is None else f"on {level_name(table, level)} "
-    text = f"{where}{confidences} are off by {error[first]} points{average}"
+    where = "" if level is None else f"{level_place(table, level)} "
+    text = f"{where}{confidences} are off by {error_text(table, first, level)} points{average}"
     if others:
-        text += f"; {listed([f'with {method_label(name)} by {error[name]}' for name in others])}"
+        text += f"; {listed([f'with {method_label(name)} by {error_text(table, name, level)}' for name in others])}"
     for shift in () if level is None else told_shifts(table, method):
-        errors = [points(table.estimate(name, severity=shift).estimate) for name in (first, *others)]
+        errors = [error_text(table, name, shift) for name in (first, *others)]
         text += f". On {level_name(table, shift)} by {listed(errors)}"
     return text
 
@@ -209,89 +221,32 @@ def _at_the_strongest_shift(table: EvaluationTable, method: str, reference: str)
     for name in _shown(table, method, reference):
         claim = percent(table.estimate(name, "mean_confidence", worst).estimate)
         claims.append(f"{claim} {'uncalibrated' if name == UNCALIBRATED else 'with ' + method_label(name)}")
-    strongest = ", the strongest shift," if len(table.severities) > 1 else ""
-    where = f"At {level_name(table, worst)}{strongest}" if worst else f"On {level_name(table, 0)}"
-    if worst == 0 and len(clean_sets(table)) > 1:
+    where = level_place(table, worst).capitalize()
+    if len(table.severities) > 1:
+        where += ", the strongest shift,"
+    elif worst == 0 and len(clean_sets(table)) > 1:
         where += f" ({listed(clean_sets(table))})"
     return f"{where} the classifier is right {percent(accuracy)} of the time. Its mean confidence is {listed(claims)}."
 
 
-def _fitted_on_clean_data(table: EvaluationTable, method: str) -> str:
-    paper = clean_fit_of(table, method)
-    if paper is None:
-        return ""
-    return f"With DAC fitted on clean data alone, as in its paper, the error is {_error_by_level(table, paper)}."
-
-
-def _lowest_error(table: EvaluationTable, method: str, reference: str, level: Level) -> str:
-    """Name the method with the lowest error, if it is not one of those that the headline compares."""
-    best = better_than(table, _shown(table, method, reference), level)
-    if best is None:
-        return ""
-    if level is None:
-        return f"{method_label(best)} has the lowest error: {_error_by_level(table, best)}."
-    error = points(table.estimate(best, severity=level).estimate)
-    return f"{method_label(best)} has the lowest error on {level_name(table, level)}: {error} points."
-
-
 def _error_by_level(table: EvaluationTable, method: str) -> str:
     """Return the error over the severities and on each natural shift, which no mean includes."""
-    first, error = table.severities[0], points(table.estimate(method).estimate)
+    where = level_place(table, table.severities[0])
     if len(table.severities) > 1:
         where = "on average over all severities"
     elif len(clean_sets(table)) > 1:
-        where = f"on average over {level_name(table, first)}"
-    else:
-        where = f"{'at' if first else 'on'} {level_name(table, first)}"
-    natural = [
-        f"{points(table.estimate(method, severity=shift).estimate)} on {level_name(table, shift)}"
-        for shift in table.natural_shifts
-    ]
-    return listed([f"{error} points {where}", *natural])
+        where = f"on average over {level_name(table, 0)}"
+    natural = [f"{error_text(table, method, one)} on {level_name(table, one)}" for one in table.natural_shifts]
+    return listed([f"{error_text(table, method)} points {where}", *natural])
 
 
 def _compared_at(table: EvaluationTable, method: str, reference: str, level: int | str) -> str:
     """Compare the method with its reference at one severity or on a natural shift."""
-    if method == reference:
-        return ""
-    where = f"On {level_name(table, level)}"
-    change = table.difference(method, reference, severity=level)
-    after, before = (points(table.estimate(name, severity=level).estimate) for name in (method, reference))
-    if isnan(change.low):
+    where, tone = f"On {level_name(table, level)}", _tone(table, method, reference, level)
+    after, before = (error_text(table, name, level) for name in (method, reference))
+    if isnan(table.difference(method, reference, severity=level).low):
         return f"{where} the error is {after} points, against {before} with {method_label(reference)} (not tested)."
-    tone = _tone(table, method, reference, level)
     if tone == "even":
         return f"{where} there is no clear difference: {after} against {before} points."
     word = "falls" if tone == "good" else "rises"
     return f"{where} the error {word} from {before} to {after} points with {method_label(method)}."
-
-
-def _untold_shifts(table: EvaluationTable, method: str, untold: list[str]) -> str:
-    if not untold:
-        return ""
-    errors = [table.estimate(method, severity=shift).estimate for shift in untold]
-    return (
-        f"Of {len(table.natural_shifts)} natural shifts, these are the ones with the largest errors. On the others the "
-        f"errors are {points(min(errors))} to {points(max(errors))} points with {method_label(method)}."
-    )
-
-
-def _remaining_error(table: EvaluationTable, method: str) -> str:
-    if len(table.severities) == 1:
-        return ""
-    worst = table.severities[-1]
-    left = points(table.estimate(method, severity=worst).estimate)
-    text = f"At {level_name(table, worst)} an error of {left} points remains"
-    if ORACLE in table.methods:
-        bound = points(table.estimate(ORACLE, severity=worst).estimate)
-        text += f" (a temperature fitted to the labels of the test set itself would leave {bound})"
-    return text + "."
-
-
-def _accuracy(table: EvaluationTable, method: str) -> str:
-    if UNCALIBRATED not in table.methods or method == UNCALIBRATED:
-        return ""
-    before, after = (table.estimate(name, "accuracy").estimate for name in (UNCALIBRATED, method))
-    if abs(before - after) < SAME_ACCURACY:
-        return "The predicted classes do not change, only the confidences."
-    return f"The predicted classes change: the mean accuracy changes from {percent(before, 1)} to {percent(after, 1)}."

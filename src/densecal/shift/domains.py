@@ -6,23 +6,25 @@ make named domains from tables and texts. Run the classifier on each of them and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from densecal.arrays.checks import check_choice
 from densecal.errors import warn_user
 
 STRENGTHS: Mapping[str, float] = MappingProxyType({"weak": 0.15, "medium": 0.4, "strong": 0.8})
 """The fraction of cells or tokens that is changed."""
+Missing: TypeAlias = Literal["typical", "nan"]
 Table = TypeVar("Table", pd.DataFrame, NDArray[Any])
 
 
-def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical", seed: int = 0) -> dict[str, Table]:
+def table_domains(table: Table, *, missing: Missing = "typical", seed: int = 0) -> dict[str, Table]:
     """Return perturbed copies of a table by name: noise, shuffled columns and missing values at three strengths.
 
     Parameters
@@ -48,8 +50,7 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
     >>> list(copies)[:3], copies["noise/weak"].shape
     (['noise/weak', 'noise/medium', 'noise/strong'], (10, 2))
     """
-    if missing not in ("typical", "nan"):
-        raise ValueError(f'missing must be "typical" or "nan", got {missing!r}.')
+    check_choice("missing", missing, Missing)
     if issparse(table):
         raise TypeError(
             "table must be a DataFrame or an array, got a sparse matrix. Noise leaves few zeros, so the copies are "
@@ -93,23 +94,21 @@ def _perturbed(
 ) -> pd.Series[Any]:
     """Return a column of the same type with a share of its values changed; whole numbers may become others."""
     values = _as_numbers(column)
-    if _is_number(values) and pd.api.types.is_extension_array_dtype(values):
+    is_number = _is_number(values)
+    if is_number and pd.api.types.is_extension_array_dtype(values):
         values = values.astype("Float64")  # integer columns with pd.NA cannot hold other numbers
-    new = _changed(values, kind, missing, rng)
+    new = values
+    if kind == "shuffled":
+        new = values.iloc[rng.permutation(len(values))].set_axis(values.index)
+    elif kind == "missing":
+        typical = values.mean() if is_number else next(iter(values.mode()), np.nan)
+        new = pd.Series([np.nan if missing == "nan" else typical] * len(values), index=values.index)
+    elif is_number:
+        new = values + rng.normal(0, values.std(ddof=0), len(values))
     mixed = values.where(rng.random(len(values)) >= share, new)
     if column.dtype == object:
         return mixed.astype(object)
     return mixed.astype(values.dtype) if values.dtype.kind == "f" else mixed
-
-
-def _changed(values: pd.Series[Any], kind: str, missing: str, rng: np.random.Generator) -> pd.Series[Any]:
-    """Return a column with every value changed."""
-    if kind == "shuffled":
-        return values.iloc[rng.permutation(len(values))].set_axis(values.index)
-    if kind == "missing":
-        typical = values.mean() if _is_number(values) else next(iter(values.mode()), np.nan)
-        return pd.Series([np.nan if missing == "nan" else typical] * len(values), index=values.index)
-    return values + rng.normal(0, values.std(ddof=0), len(values)) if _is_number(values) else values
 
 
 def token_domains(
@@ -163,16 +162,12 @@ def token_domains(
     for kind in kinds:
         for name, share in STRENGTHS.items():
             changed = free & (rng.random(tokens.shape) < share)
-            if kind == "dropped":
-                domains[f"{kind}/{name}"] = np.stack(list(_without(tokens, changed, pad_id)))
+            if kind == "replaced":
+                new = rng.choice(tokens[free], tokens.shape)
             else:
-                new = np.array(mask_id) if kind == "masked" else rng.choice(tokens[free], tokens.shape)
-                domains[f"{kind}/{name}"] = np.where(changed, new, tokens).astype(tokens.dtype)
+                new = np.array(pad_id if kind == "dropped" else mask_id)
+            copy = np.where(changed, new, tokens).astype(tokens.dtype)
+            if kind == "dropped":  # the padding in their place moves to the end
+                copy = np.take_along_axis(copy, np.argsort(changed, axis=1, kind="stable"), axis=1)
+            domains[f"{kind}/{name}"] = copy
     return domains
-
-
-def _without(tokens: NDArray[Any], dropped: NDArray[np.bool_], pad_id: int) -> Iterator[NDArray[Any]]:
-    """Yield each row without its dropped tokens, padded to its length."""
-    for row, gone in zip(tokens, dropped, strict=True):
-        kept = row[~gone]
-        yield np.concatenate([kept, np.full(len(row) - len(kept), pad_id, dtype=row.dtype)])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +18,25 @@ from densecal.arrays import probability_floor, to_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import make_calibrator
 from densecal.calibrators.temperature import Loss
-from densecal.density.bank import FeatureBank
+from densecal.calibrators.validation_warnings import label_cautions
+from densecal.errors import warn_user
+from densecal.estimation.estimate import AccuracyEstimate
 from densecal.io import artefacts
+from densecal.outputs import Outputs
 from densecal.sklearn.conventions import (
-    Conventions,
     calibration_weights,
     check_complete,
     label_indices,
     method_name,
-    warn_about_labels,
     warn_if_predictions_differ,
 )
 from densecal.sklearn.files import describe_estimators, read_calibration
-from densecal.sklearn.held_out import Density, HeldOut, cross_validate
-from densecal.sklearn.responses import Features, response
-from densecal.sklearn.shifted import find_copies, read_domains
-from densecal.sklearn.unlabelled import UnlabelledSamples
-
-DEFAULT_FOLDS = 5
+from densecal.sklearn.held_out import Density, find_copies, read_domains
+from densecal.sklearn.outputs import EstimatorOutputs
+from densecal.sklearn.responses import Features
 
 
-class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class CalibratedClassifier(EstimatorOutputs, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Calibrate a scikit-learn classifier with one of densecal's methods.
 
     Parameters
@@ -152,8 +151,9 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         X, y = indexable(X, y)
         check_complete(y)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-        density = self._density(shift_fit=domains is not None)
-        if self._uses_fitted_estimator():
+        k = None if domains is not None and self.k == "auto" else self.k
+        density = Density(self.features, k) if self._measures_distances() else None
+        if is_fitted := self._uses_fitted_estimator():
             held_out, bank = self._use_fitted(X, fit_params, X_train, density)
         else:
             copies = find_copies(domains, X) if shifted_copies else {}
@@ -162,11 +162,13 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         values = np.concatenate([part.values for part in held_out])
         self.probability_floor_ = probability_floor(values) if held_out[0].are_probabilities else None
         warn_if_predictions_differ(self.estimators_[0], X, self.classes_)
-        if self._uses_fitted_estimator():
-            warn_about_labels(to_logits(values, self.probability_floor_), labels, self.classes_)
+        if is_fitted:
+            outputs = Outputs(to_logits(values, self.probability_floor_), labels)
+            for caution in label_cautions(outputs, [*map(str, self.classes_)]):
+                warn_user(caution)
         calibrator = make_calibrator(method_name(self.method, len(self.classes_)), bank=bank, loss=self.loss)
         if weights is not None:
-            weights = calibration_weights(calibrator, weights, self.estimator_to_fit(), self._uses_fitted_estimator())
+            weights = calibration_weights(calibrator, weights, self.estimator_to_fit(), is_fitted)
         shifted = self._shifted_outputs(domains, held_out[0].copies)
         self.calibrators_: list[Calibrator] = [
             part.fit(clone(calibrator), labels, weights, shifted, self.probability_floor_) for part in held_out
@@ -191,6 +193,33 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         if len(self.estimators_) > 1:
             return np.asarray(self.predict_proba(X).max(axis=1))
         return np.asarray(self.calibrator_.confidence(self._outputs(X)))
+
+    def outputs(self, X: object, y: object = None) -> Outputs:
+        """Return the input of the calibrator: logits, the features that ``dac`` measures and, if given, the labels.
+
+        A label is its position in ``classes_``. Use ``outputs(X).save(path)`` and ``save`` to write files for the
+        commands, such as ``densecal monitor``. If the estimator predicts probabilities, the logits are their
+        logarithms, and the commands need ``--assume-logits``. An ensemble of classifiers has no common outputs: use
+        ``ensemble=False``.
+        """
+        check_is_fitted(self)
+        return self._outputs(X, y, self.estimator_)
+
+    def estimate_accuracy(self, X: object) -> AccuracyEstimate:
+        """Estimate the accuracy of the classifier on unlabelled samples.
+
+        The method must be ``dac``, fitted with ``X_shifted``. The samples must not be selected by confidence or class,
+        as for ``Calibrator.estimate_accuracy``.
+        """
+        check_is_fitted(self)
+        return self.calibrators_[0].estimate_accuracy(self._outputs(X))
+
+    def adapted_to(self, X: object) -> Self:
+        """Return a copy that is calibrated for unlabelled samples, as by ``Calibrator.adapted_to``."""
+        check_is_fitted(self)
+        adapted = copy(self)
+        adapted.calibrators_ = [self.calibrators_[0].adapted_to(self._outputs(X))]
+        return adapted
 
     def save(self, path: str | Path, *, metadata: Mapping[str, object] | None = None) -> None:
         """Write the calibration, without ``estimators_``, to one safetensors file. Nothing is pickled."""
@@ -235,60 +264,3 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibrators_")
-
-    def _use_fitted(
-        self, X: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
-    ) -> tuple[list[HeldOut], FeatureBank | None]:
-        """Return the outputs of the fitted estimator, and the bank of the samples that it was fitted on."""
-        if fit_params:
-            raise TypeError(f"fit got {list(fit_params)}, but the estimator is fitted and is not refitted.")
-        if density is not None and X_train is None:
-            raise ValueError(
-                f"method {self.method!r} needs distances from the training data: pass fit(X, y, X_train=...)."
-            )
-        check_is_fitted(self.estimator)
-        self._join([self.estimator])
-        n_classes = len(self.classes_)
-        known = response(self.estimator, X, n_classes)
-        if density is None:
-            return [HeldOut(*known, rows=slice(None))], None
-        self.features_ = density.fitted_source(X_train)
-        features = density.features(self.features_, self.estimator, X, n_classes, known)
-        bank = density.bank(self.features_, self.estimator, X_train, n_classes, held_out=features)
-        return [HeldOut(*known, rows=slice(None), features=features)], bank
-
-    def _cross_validate(
-        self,
-        X: Any,
-        y: Any,
-        weights: Any,
-        fit_params: Mapping[str, Any],
-        X_train: Any,
-        density: Density | None,
-        copies: Mapping[str | None, Any],
-    ) -> tuple[list[HeldOut], FeatureBank | None]:
-        """Fit clones of the estimator; return their outputs on held-out samples, and the bank of all samples."""
-        if density is not None and self.ensemble is True:
-            raise ValueError(f"method {self.method!r} measures distances of one classifier: use ensemble=False.")
-        if X_train is not None:
-            raise ValueError("X_train= is for a fitted estimator. With cross-validation the training samples are X.")
-        to_fit, to_split = self.route(weights, fit_params)
-        cv = DEFAULT_FOLDS if self.cv is None else self.cv
-        ensemble = density is None if self.ensemble == "auto" else self.ensemble
-        options: dict[str, Any] = {"cv": cv, "to_fit": to_fit, "to_split": to_split, "n_jobs": self.n_jobs}
-        options |= {"density": density, "ensemble": ensemble, "copies": copies}
-        members, held_out = cross_validate(self.estimator_to_fit(), X, y, **options)
-        self._join(members)
-        if density is None:
-            return held_out, None
-        self.features_ = density.fitted_source(X)
-        return held_out, density.bank(self.features_, members[0], X, len(self.classes_))
-
-    def _join(self, members: list[Any]) -> None:
-        self.estimators_ = members
-        self.classes_ = np.asarray(members[0].classes_)
-        if self.classes_.ndim != 1:
-            raise ValueError("estimator must predict one label per sample, got a multi-output classifier.")
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(members[0], name):
-                setattr(self, name, getattr(members[0], name))

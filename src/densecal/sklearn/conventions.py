@@ -15,10 +15,8 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _routi
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.validation_warnings import label_cautions
 from densecal.errors import warn_user
 from densecal.io.tables import is_missing
-from densecal.outputs import Outputs
 from densecal.sklearn.responses import is_fitted, response
 
 ENOUGH_AGREEMENT = 0.995
@@ -138,11 +136,10 @@ def label_indices(y: Any, classes: Any, name: str = "y") -> Any:
 
 
 def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is_fitted: bool) -> Any:
-    """Return the weights, or None with a warning if the calibrator takes none."""
-    if all(stage.weighted for stage in calibrator.stages):
-        return weights
-    if is_fitted or not has_fit_parameter(estimator, "sample_weight"):
-        return weights  # otherwise unused, so the calibrator raises an error
+    """Return the weights, or None with a warning if only the estimator takes them."""
+    is_unused = is_fitted or not has_fit_parameter(estimator, "sample_weight")
+    if is_unused or all(stage.weighted for stage in calibrator.stages):
+        return weights  # a calibrator that takes none raises an error
     warn_user(
         f"{calibrator.short_name!r} takes no sample_weight, so only the estimator uses the weights. 'beta', 'platt' "
         "and 'dir' take them."
@@ -150,18 +147,10 @@ def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is
     return None
 
 
-def warn_about_labels(logits: Any, labels: Any, classes: Any) -> None:
-    """Warn about missing classes, labels of other samples, and samples that the estimator was probably trained on."""
-    for caution in label_cautions(Outputs(logits, labels), [*map(str, classes)]):
-        warn_user(caution)
-
-
 def warn_if_predictions_differ(estimator: Any, X: Any, classes: Any) -> None:
     """Warn if the estimator does not predict its most probable class, since the predictions then change."""
-    if not hasattr(estimator, "predict"):
-        return
     some = _safe_indexing(X, np.arange(min(_num_samples(X), COMPARED_SAMPLES)))
-    values, _ = response(estimator, some, len(classes))
+    values, _ = response(estimator, some)
     agree = float(np.mean(classes[values.argmax(axis=1)] == np.ravel(estimator.predict(some))))
     if agree < ENOUGH_AGREEMENT:
         warn_user(

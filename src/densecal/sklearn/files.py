@@ -16,7 +16,6 @@ from densecal.io import artefacts
 from densecal.io.files import quoted
 from densecal.sklearn.responses import is_fitted, last_step, response, unwrapped
 
-_NEEDED = {"classes", "probability_floor", "features", "estimator", "feature_names", "n_estimators", "fingerprints"}
 _SCALES = 10.0 ** np.arange(-2, 6)
 """The scale of the values in each made-up row, because that of the training data is unknown."""
 _TOLERANCE = 1e-4
@@ -30,7 +29,7 @@ def describe_estimators(estimators: Sequence[Any], features: Any, probability_fl
         "percentages": None if probability_floor is None else False,
         "features": features if isinstance(features, str) else None,
         "estimator": _structure(estimators[0]),
-        "feature_names": _feature_names(estimators[0]),
+        "feature_names": _columns(estimators[0]),
         "n_estimators": len(estimators),
         "fingerprints": [_fingerprint(estimator) for estimator in estimators],
     }
@@ -45,10 +44,9 @@ def _structure(estimator: Any) -> str:
     return f"{type(inner).__name__}({', '.join(parts)})" if parts else type(inner).__name__
 
 
-def _feature_names(estimator: Any) -> list[str] | None:
+def _columns(estimator: Any) -> list[str] | None:
     """Return the names of the columns that an estimator was fitted on, or None."""
-    names = getattr(unwrapped(estimator), "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
+    return [*map(str, getattr(unwrapped(estimator), "feature_names_in_", ()))] or None
 
 
 def _fingerprint(estimator: Any) -> list[float] | None:
@@ -56,22 +54,19 @@ def _fingerprint(estimator: Any) -> list[float] | None:
 
     A pipeline that takes texts, categories or named columns is represented by its last step.
     """
-    whole = _outputs_of_made_up_rows(estimator)
-    return _outputs_of_made_up_rows(last_step(estimator, None)[0]) if whole is None else whole
-
-
-def _outputs_of_made_up_rows(estimator: Any) -> list[float] | None:
-    # NumPy guarantees that the stream of the legacy generator never changes.
-    generator = np.random.RandomState(0)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            rows = generator.normal(size=(len(_SCALES), estimator.n_features_in_)) * _SCALES[:, None]
-            values, _ = response(estimator, rows, len(estimator.classes_))
-    except Exception:
-        return None  # Every estimator raises its own errors.
-    weighted = np.nan_to_num(values) @ generator.uniform(-1, 1, values.shape[1])
-    return [float(f"{number:.9g}") for number in weighted]
+    for part in (estimator, last_step(estimator, None)[0]):
+        # NumPy guarantees that the stream of the legacy generator never changes.
+        generator = np.random.RandomState(0)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                rows = generator.normal(size=(len(_SCALES), part.n_features_in_)) * _SCALES[:, None]
+                values, _ = response(part, rows)
+        except Exception:
+            continue  # Every estimator raises its own errors.
+        weighted = np.nan_to_num(values) @ generator.uniform(-1, 1, values.shape[1])
+        return [float(f"{number:.9g}") for number in weighted]
+    return None
 
 
 def read_calibration(
@@ -80,40 +75,36 @@ def read_calibration(
     """Return the calibrators and the metadata of the file; raise if the estimators differ from the saved ones."""
     artefact = artefacts.read(path)
     joined = artefact.metadata.get("sklearn")
-    if not isinstance(joined, Mapping) or not joined.keys() >= _NEEDED:
+    if not isinstance(joined, Mapping):
         raise ArtefactError(f"{path} was not written by CalibratedClassifier.save. densecal.load reads it.")
     if len(estimators) != joined["n_estimators"]:
         raise ValueError(
             f"{path} belongs to {joined['n_estimators']} fitted classifiers, one per fold, got {len(estimators)}. Pass "
             "the list estimators_ of the object that was saved, or save one that was made with ensemble=False."
         )
-    for estimator, expected in zip(estimators, joined["fingerprints"], strict=True):
+    for estimator, fingerprint in zip(estimators, joined["fingerprints"], strict=True):
         if not is_fitted(estimator):
             raise ValueError("estimator must be fitted: the file holds the calibration alone.")
-        if check_classifier:
-            _check_structure(path, joined, estimator)
         if np.asarray(estimator.classes_).tolist() != joined["classes"]:
             raise ValueError(
                 f"{path} belongs to a classifier of the classes {joined['classes']}, got {list(estimator.classes_)}."
             )
         if check_classifier:
-            _check_fitted_values(path, joined["estimator"], _fingerprint(estimator), expected)
+            _check_estimator(path, joined, estimator, fingerprint)
     return from_artefact_of_several(path, artefact), joined
 
 
-def _check_structure(path: str | Path, saved: Mapping[str, Any], estimator: Any) -> None:
-    """Raise if the estimator or its steps have other types, or it was fitted on other columns, than those saved."""
-    kind, columns, expected = _structure(estimator), _feature_names(estimator), saved["feature_names"]
+def _check_estimator(path: str | Path, saved: Mapping[str, Any], estimator: Any, expected: list[float] | None) -> None:
+    """Raise if the types, columns or outputs for made-up rows are not those saved; warn if there are no outputs."""
+    kind, columns = _structure(estimator), _columns(estimator)
     if kind != saved["estimator"]:
         raise ArtefactError(f"{path} belongs to a {saved['estimator']}, got a {kind}.")
-    if columns is not None and expected is not None and columns != expected:
+    if columns and saved["feature_names"] and columns != saved["feature_names"]:
+        names = quoted(saved["feature_names"])
         raise ArtefactError(
-            f"{path} belongs to a {kind} fitted on the columns {quoted(expected)}, got one fitted on {quoted(columns)}."
+            f"{path} belongs to a {kind} fitted on the columns {names}, got one fitted on {quoted(columns)}."
         )
-
-
-def _check_fitted_values(path: str | Path, kind: str, found: list[float] | None, expected: list[float] | None) -> None:
-    """Raise if the outputs for made-up rows are not those of the saved estimator; warn if there are none."""
+    found = _fingerprint(estimator)
     if expected is None:
         warn_user(
             f"{path}: only the type of the {kind} was compared with the saved one, because it takes no rows of "

@@ -4,28 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_method_params, column_or_1d
+from sklearn.utils.validation import _check_method_params, _num_samples, column_or_1d
 
-from densecal.arrays import SMALLEST_PROBABILITY, to_logits
-from densecal.arrays.checks import check_features
+from densecal.arrays import to_logits
+from densecal.arrays.checks import check_features, count_samples
 from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
-from densecal.density.duplicates import DuplicateCheck
-from densecal.sklearn.responses import extract_features, is_fitted, network_features, response
+from densecal.sklearn.responses import extract_features, is_fitted, response
+
+Domains: TypeAlias = dict[str | None, tuple[Any, Any]]
+"""Samples and labels by the name of the domain, which is None for samples that are not named."""
+
+
+def read_domains(X: Any, y: Any) -> Domains | None:
+    """Return the shifted samples and their labels; one array of labels may serve all domains."""
+    if (X is None) != (y is None):
+        raise ValueError("X_shifted and y_shifted must be passed together.")
+    if X is None:
+        return None
+    if isinstance(y, Mapping) and (not isinstance(X, Mapping) or X.keys() != y.keys()):
+        raise ValueError(
+            "X_shifted and y_shifted must be two arrays, or two mappings with the same names of domains: "
+            "X_shifted={'night/weak': X1, ...}, y_shifted={'night/weak': y1, ...}."
+        )
+    samples: Mapping[str | None, Any] = X if isinstance(X, Mapping) else {None: X}
+    domains = {name: (one, y[name] if isinstance(y, Mapping) else y) for name, one in samples.items()}
+    for name, (one, labels) in domains.items():
+        if _num_samples(one) != _num_samples(labels):
+            place = "X_shifted" if name is None else f"X_shifted[{name!r}]"
+            raise ValueError(
+                f"{place} has {_num_samples(one)} samples, but y_shifted has {_num_samples(labels)} labels for it. If "
+                "the domains have different rows, pass a mapping from their names to their labels."
+            )
+    return domains
+
+
+def find_copies(domains: Domains | None, X: Any) -> dict[str | None, Any]:
+    """Return the domains that have as many rows as X."""
+    return {name: one for name, (one, _) in (domains or {}).items() if _num_samples(one) == _num_samples(X)}
 
 
 @dataclass
 class HeldOut:
-    """Responses to samples, which rows of X they belong to, and their distances from the training data or features.
+    """Responses to samples, which rows of X they belong to, and their distances from the training data.
 
     ``copies`` has the same data for shifted copies of these samples, by domain.
     """
@@ -34,7 +63,6 @@ class HeldOut:
     are_probabilities: bool
     rows: Any
     distances: Any = None
-    features: Any = None
     copies: Mapping[str | None, HeldOut] = field(default_factory=dict)
 
     @classmethod
@@ -43,7 +71,7 @@ class HeldOut:
         values, rows = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "rows"))
         distances = None if parts[0].distances is None else np.concatenate([part.distances for part in parts])
         copies = {name: cls.concatenate([part.copies[name] for part in parts]) for name in parts[0].copies}
-        return cls(values, parts[0].are_probabilities, rows, distances, copies=copies)
+        return cls(values, parts[0].are_probabilities, rows, distances, copies)
 
     def fit(self, calibrator: Calibrator, labels: Any, weights: Any, shifted: Any, floor: float | None) -> Calibrator:
         """Fit a calibrator on these responses, given the labels and weights of all samples, and return it."""
@@ -53,14 +81,8 @@ class HeldOut:
                 "sample_weight must be positive for some samples that a cross-validation fold holds out, but one fold "
                 "has none. Use another cv, such as StratifiedKFold(shuffle=True), or ensemble=False."
             )
-        return calibrator.fit(
-            to_logits(self.values, floor),
-            labels[self.rows],
-            features=self.features,
-            distances=self.distances,
-            shifted=shifted,
-            sample_weight=own,
-        )
+        logits = to_logits(self.values, floor)
+        return calibrator.fit(logits, labels[self.rows], distances=self.distances, shifted=shifted, sample_weight=own)
 
 
 @dataclass
@@ -70,104 +92,58 @@ class Density:
     source: Any
     k: Any
 
-    def fitted_source(self, X: Any) -> Any:
-        """Return the source of the features, a transformer fitted on X unless it is fitted already."""
-        if hasattr(self.source, "transform") and not is_fitted(self.source):
-            return clone(self.source).fit(X)
-        return self.source
+    def fitted(self, X: Any) -> Density:
+        """Return this with a transformer fitted on X, unless the source is none or is fitted already."""
+        is_unfitted = hasattr(self.source, "transform") and not is_fitted(self.source)
+        return replace(self, source=clone(self.source).fit(X)) if is_unfitted else self
 
-    def features(
-        self, source: Any, estimator: Any, X: Any, n_classes: int, known: tuple[Any, bool] | None = None
-    ) -> dict[str, Any]:
-        """Return the features of samples; ``known`` is the estimator's response to them, if already computed."""
-        if source is not None:
-            return extract_features(source, estimator, X)
-        values, are_probabilities = known or response(estimator, X, n_classes)
-        return network_features(estimator, X, to_logits(values, SMALLEST_PROBABILITY if are_probabilities else None))
-
-    def bank(
-        self, source: Any, estimator: Any, X: Any, n_classes: int, held_out: Mapping[str, Any] | None = None
-    ) -> FeatureBank:
-        """Return the bank of the samples that the estimator was fitted on; warn if held-out samples are among them."""
-        features = self.features(source, estimator, X, n_classes)
-        n_samples = len(next(iter(features.values())))
-        bank = FeatureBank(features, k=choose_k(n_samples, n_classes) if self.k == "auto" else self.k)
-        if held_out is not None:
-            given = check_features(held_out)
-            # Differing layers or widths raise an error when the distances are measured.
-            check = DuplicateCheck({name: one for name, one in given.items() if bank.widths.get(name) == one.shape[1]})
-            check.update(check_features(features))
-            check.warn()
-        return bank
+    def bank(self, features: Mapping[str, Any], n_classes: int) -> FeatureBank:
+        """Return the bank of the samples that an estimator was fitted on, given their features."""
+        k = choose_k(count_samples(check_features(features)), n_classes) if self.k == "auto" else self.k
+        return FeatureBank(features, k=k)
 
 
-def cross_validate(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    *,
-    cv: Any,
-    to_fit: Mapping[str, Any],
-    to_split: Mapping[str, Any],
-    density: Density | None,
-    n_jobs: int | None,
-    ensemble: bool,
-    copies: Mapping[str | None, Any],
-) -> tuple[list[Any], list[HeldOut]]:
-    """Fit clones of the estimator on the training part of each split, and one on all samples unless ``ensemble``.
-
-    Return the clones of the splits, each with the outputs on its held-out samples, or the clone of all samples with all
-    these outputs. If a class is missing from the held-out part of a split, every clone gets all outputs. Row i of the
-    shifted ``copies`` is held out with row i of X.
-    """
+def split_samples(cv: Any, X: Any, y: Any, to_split: Mapping[str, Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+    """Return the labels as an array, and the training and held-out rows of each split."""
     if isinstance(cv, str):
         raise ValueError(f"cv must be a number of folds or a splitter, got {cv!r}. A fitted estimator needs no cv.")
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
-    classes = np.unique(y)
+    classes = set(y.tolist())
     if len(classes) < 2:
-        raise ValueError(f"y must hold at least two classes, got one class: {classes.tolist()}.")
+        raise ValueError(f"y must hold at least two classes, got one class: {list(classes)}.")
     splits = list(check_cv(cv, y, classifier=True).split(X, y, **to_split))
-    parts = Parallel(n_jobs=n_jobs)(
-        delayed(_held_out_part)(clone(estimator), X, y, train, test, classes, to_fit, density, copies)
-        for train, test in splits
-    )
-    members, held_out = map(list, zip(*parts, strict=True))
-    together = HeldOut.concatenate(held_out)
-    if not ensemble:
-        return [clone(estimator).fit(X, y, **to_fit)], [together]
-    complete = all(len(np.unique(y[part.rows])) == len(classes) for part in held_out)
-    return members, held_out if complete else [together] * len(members)
+    for train, _ in splits:
+        if missing := sorted(classes - set(y[train].tolist()), key=str):
+            raise ValueError(
+                f"The class {missing[0]!r} is missing from the training part of a cross-validation split. Use a "
+                "smaller cv, a stratified splitter, or more samples of that class."
+            )
+    return y, splits
 
 
-def _held_out_part(
+def evaluate_held_out(
     estimator: Any,
     X: Any,
     y: Any,
     train: Any,
     test: Any,
-    classes: Any,
     fit_params: Mapping[str, Any],
     density: Density | None,
     copies: Mapping[str | None, Any],
 ) -> tuple[Any, HeldOut]:
-    X_train, y_train = _safe_indexing(X, train), _safe_indexing(y, train)
-    missing = sorted(set(classes.tolist()) - set(np.asarray(y_train).tolist()), key=str)
-    if missing:
-        raise ValueError(
-            f"The class {missing[0]!r} is missing from the training part of a cross-validation split. Use a smaller "
-            "cv, a stratified splitter, or more samples of that class."
-        )
-    estimator.fit(X_train, y_train, **_check_method_params(X, fit_params, train))
+    """Fit the estimator on the training rows; return it and its outputs on the held-out rows of X and of the copies."""
+    X_train = _safe_indexing(X, train)
+    estimator.fit(X_train, y[train], **_check_method_params(X, fit_params, train))
     if density is None:
-        return estimator, HeldOut(*response(estimator, _safe_indexing(X, test), len(classes)), test)
-    source = density.fitted_source(X_train)
-    bank = density.bank(source, estimator, X_train, len(classes))
+        return estimator, HeldOut(*response(estimator, _safe_indexing(X, test)), test)
+    density = density.fitted(X_train)
+    bank = density.bank(extract_features(density.source, estimator, X_train), len(estimator.classes_))
 
     def measure(samples: Any) -> HeldOut:
         some = _safe_indexing(samples, test)
-        known = response(estimator, some, len(classes))
-        distances = bank.distances(density.features(source, estimator, some, len(classes), known))
+        known = response(estimator, some)
+        distances = bank.distances(extract_features(density.source, estimator, some, known))
         return HeldOut(*known, test, np.asarray(distances))
 
     return estimator, replace(measure(X), copies={name: measure(copy) for name, copy in copies.items()})

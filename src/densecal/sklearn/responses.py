@@ -7,23 +7,20 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import expit
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
+from sklearn.neural_network._base import ACTIVATIONS
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-OUTPUT = "logits"
+from densecal.arrays import SMALLEST_PROBABILITY, to_logits
 
 Features = Callable[[Any], Mapping[str, Any]]
 
 
 def is_fitted(candidate: object) -> bool:
     """Return whether an object is a fitted estimator."""
-    if not isinstance(candidate, BaseEstimator) and not hasattr(candidate, "fit"):
-        return False
     try:
         check_is_fitted(candidate)
     except (NotFittedError, TypeError):
@@ -31,14 +28,14 @@ def is_fitted(candidate: object) -> bool:
     return True
 
 
-def response(estimator: Any, X: Any, n_classes: int) -> tuple[Any, bool]:
+def response(estimator: Any, X: Any) -> tuple[Any, bool]:
     """Return the predicted probabilities and True, or else the scores of the decision function and False."""
     if hasattr(estimator, "predict_proba"):
         return np.asarray(estimator.predict_proba(X), dtype=np.float64), True
     if not hasattr(estimator, "decision_function"):
         raise TypeError(f"{type(estimator).__name__} has neither predict_proba nor decision_function.")
     scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
-    last, _ = last_step(estimator, None)
+    last, n_classes = last_step(estimator, None)[0], len(estimator.classes_)
     pairwise = getattr(last, "decision_function_shape", None) == "ovo" and n_classes > 2
     if pairwise or (scores.ndim == 2 and scores.shape[1] != n_classes):
         raise ValueError(
@@ -66,8 +63,13 @@ def unwrapped(estimator: Any) -> Any:
     return estimator
 
 
-def extract_features(source: Any, estimator: Any, X: Any) -> dict[str, Any]:
-    """Return named arrays of shape (n_samples, width) from a source that ``CalibratedClassifier(features=)`` takes."""
+def extract_features(source: Any, estimator: Any, X: Any, known: tuple[Any, bool] | None = None) -> dict[str, Any]:
+    """Return named arrays of shape (n_samples, width) from a source that ``CalibratedClassifier(features=)`` takes.
+
+    ``known`` is the estimator's response to X, if already computed.
+    """
+    if source is None:
+        return _network_features(estimator, X, *(known or response(estimator, X)))
     if isinstance(source, str):
         return {source: _dense(_up_to(estimator, source).transform(X))}
     if hasattr(source, "transform"):
@@ -75,7 +77,7 @@ def extract_features(source: Any, estimator: Any, X: Any) -> dict[str, Any]:
     return dict(source(X))
 
 
-def network_features(estimator: Any, X: Any, logits: Any) -> dict[str, Any]:
+def _network_features(estimator: Any, X: Any, values: Any, are_probabilities: bool) -> dict[str, Any]:
     """Return the hidden layers and, for more than two classes, the logits of a perceptron."""
     network, given = last_step(estimator, X)
     if not isinstance(network, MLPClassifier):
@@ -85,24 +87,17 @@ def network_features(estimator: Any, X: Any, logits: Any) -> dict[str, Any]:
             "maps X to {name: array of shape (n_samples, width)}."
         )
     layers = hidden_layers(network, given)
-    if logits.shape[1] == 2 and layers:
+    if values.shape[1] == 2 and layers:
         return layers  # two normalised logits take few directions, so most distances would be zero
-    return {**layers, OUTPUT: logits}
+    return {**layers, "logits": to_logits(values, SMALLEST_PROBABILITY if are_probabilities else None)}
 
 
 def hidden_layers(network: MLPClassifier, X: Any) -> dict[str, Any]:
     """Return the activations of the hidden layers of a fitted ``MLPClassifier``."""
-    activations: dict[str, Callable[[Any], Any]] = {
-        "identity": lambda values: values,
-        "logistic": expit,
-        "tanh": np.tanh,
-        "relu": lambda values: np.maximum(values, 0),
-    }
-    activation = activations[network.activation]
-    values = X if issparse(X) else np.asarray(X)
-    layers: dict[str, Any] = {}
+    values, layers = X if issparse(X) else np.asarray(X), {}
     for number, (weights, bias) in enumerate(zip(network.coefs_[:-1], network.intercepts_[:-1], strict=True), start=1):
-        values = activation(np.asarray(values @ weights) + bias)
+        values = np.asarray(values @ weights) + bias
+        ACTIVATIONS[network.activation](values)  # in place
         layers[f"hidden{number}"] = values
     return layers
 

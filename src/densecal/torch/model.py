@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import with_plain_scaling
+from densecal.calibrators.dac.unlabelled import with_plain_scaling
 from densecal.errors import require
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, is_torch, namespace, to_numpy
-from densecal.estimation.adaptation import map_log_temperatures
 
 KNOT_QUANTILES = (0.2, 0.4, 0.6, 0.8)
 RIDGE = 1e-6
@@ -16,37 +14,7 @@ SMALLEST_SPREAD = 1e-6
 """A column with a smaller standard deviation, relative to its values, is constant."""
 
 
-def shift_temperatures(
-    logits: Array, scores: Array, weights: Array, bias: Array | float, excess: tuple[Array, Array, Array]
-) -> Array:
-    """Return S = w_0 exp(sum_l w_l x_l), where x_l is the excess of the distance in layer l.
-
-    ``excess`` holds the knots, coefficients and spread of an `Excess`: torch.compile traces tuples, not the class.
-    """
-    found = measure_excess(logits, scores, *excess)
-    return bias * namespace(scores).exp((found * asarray_like(weights, found)).sum(1))
-
-
-def adapted_temperatures(temperatures: Array, adaptation: Array) -> Array:
-    """Return the temperatures for a batch that the calibrator was adapted to, from those of the per-sample fit."""
-    xp = namespace(temperatures)
-    return xp.exp(map_log_temperatures(xp.log(temperatures), adaptation))
-
-
-def measure_excess(logits: Array, distances: Array, knots: Array, coefficients: Array, spread: Array) -> Array:
-    """Return max(0, (distance - expected) / spread), of shape (n_samples, n_layers)."""
-    return measure_residuals(logits, distances, knots, coefficients, spread).clip(0.0, None)
-
-
-def measure_residuals(logits: Array, distances: Array, knots: Array, coefficients: Array, spread: Array) -> Array:
-    """Return (distance - expected) / spread, of shape (n_samples, n_layers); its mean over clean inputs is zero."""
-    design = asarray_like(_design(_margin_and_height(logits), knots), distances)
-    expected = design @ asarray_like(coefficients, distances)
-    return (distances - expected) / asarray_like(spread, distances)
-
-
-@dataclass(frozen=True)
-class Excess:
+class Excess(NamedTuple):
     """The excess of the distances in each layer over those of clean inputs with the same confidence.
 
     Clean inputs with low confidence have larger distances. A shifted input has a larger distance than its confidence
@@ -88,7 +56,18 @@ class Excess:
 
     def __call__(self, logits: Array, distances: Array) -> Array:
         """Return the excess of inputs, of shape (n_samples, n_layers)."""
-        return measure_excess(logits, distances, self.knots, self.coefficients, self.spread)
+        return measure_residuals(logits, distances, self).clip(0.0, None)
+
+
+def measure_residuals(logits: Array, distances: Array, excess: tuple[Array, Array, Array]) -> Array:
+    """Return (distance - expected) / spread, of shape (n_samples, n_layers); its mean over clean inputs is zero.
+
+    ``excess`` holds the values of an `Excess`: torch.compile traces plain tuples, not the class.
+    """
+    knots, coefficients, spread = excess
+    design = asarray_like(_design(_margin_and_height(logits), knots), distances)
+    expected = design @ asarray_like(coefficients, distances)
+    return (distances - expected) / asarray_like(spread, distances)
 
 
 def _margin_and_height(logits: Array) -> tuple[Array, Array]:

@@ -46,10 +46,7 @@ def check_clean_cost(max_clean_cost: Any) -> CleanCost | None:
 
 
 def measure_clean_cost(logits: Array, labels: Array, temperatures: Any) -> dict[str, float]:
-    """Return how much worse the temperatures are on clean validation data than temperature scaling by NLL.
-
-    The differences come with their standard errors, paired over the samples.
-    """
+    """Return how much worse temperatures are on clean data than temperature scaling by NLL, with standard errors."""
     nll = TemperedLoss(logits, labels, "nll")
     plain = np.full(nll.samples, solve_temperature(nll, warn=False))
     added = nll(1 / temperatures)[0] - nll(1 / plain)[0]
@@ -70,11 +67,6 @@ def describe_cost(cost: Mapping[str, float]) -> str:
     """Return a clean cost as text, with its standard errors."""
     ece, nll = 100 * cost["ece"], cost["nll"]
     return f"ECE {ece:+.1f} ± {100 * cost['ece_error']:.1f} points, NLL {nll:+.4f} ± {cost['nll_error']:.4f}"
-
-
-def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: ShiftedData) -> bool:
-    """Return whether to keep a fit with shifted data; warn if not."""
-    return limit is None or (labels_match(shifted) and accepts_cost(cost, limit))
 
 
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
@@ -99,33 +91,26 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
 def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
     """Return the shifted data without the domains whose labels seem to be permuted; warn about them.
 
-    On such a domain the classifier is worse than chance, but accurate once the classes are permuted. It would spoil the
-    whole fit. A shift can also make a classifier worse than chance, so a domain without such a permutation is kept, and
-    with two classes every domain is.
+    On such a domain the classifier is worse than chance, but accurate once the classes are permuted. A shift alone can
+    make it worse than chance, so a domain without such a permutation is kept, and with two classes every domain is.
     """
-    names = np.asarray(shifted.names)
+    logits, labels, scores, names = shifted.logits, shifted.labels, shifted.scores, np.asarray(shifted.names)
     wrong = {}
     for name in np.unique(names):
         rows = np.flatnonzero(names == name)
-        found = accuracy_and_chance(shifted.logits[rows], shifted.labels[rows])
-        is_worse = len(rows) >= FEWEST_SAMPLES and found.accuracy < found.chance - 3 * found.error
-        if is_worse and _renamed_accuracy(shifted.logits[rows], shifted.labels[rows]) > max(0.5, found.chance):
-            wrong[name] = found
+        accuracy, chance, error = accuracy_and_chance(logits[rows], labels[rows])
+        is_worse = len(rows) >= FEWEST_SAMPLES and accuracy < chance - 3 * error
+        if is_worse and _renamed_accuracy(logits[rows], labels[rows]) > max(0.5, chance):
+            wrong[name] = f"the accuracy is {accuracy:.1%}, and {chance:.1%} with shuffled labels"
     kept = np.flatnonzero(~np.isin(names, list(wrong)))
     if not wrong or not len(kept):
         return shifted
     for name, found in wrong.items():
         warn_user(
             f"The shifted data {str(name)!r} were left out of the fit, because their labels seem to be those of other "
-            f"classes: the accuracy is {found.accuracy:.1%}, and {found.chance:.1%} with shuffled labels. "
-            "max_clean_cost=None keeps them."
+            f"classes: {found}. max_clean_cost=None keeps them."
         )
-    return shifted._replace(
-        logits=shifted.logits[kept],
-        labels=shifted.labels[kept],
-        scores=shifted.scores[kept],
-        names=names[kept].tolist(),
-    )
+    return type(shifted)(logits[kept], labels[kept], scores[kept], names[kept].tolist())
 
 
 def _renamed_accuracy(logits: Array, labels: Array) -> float:
@@ -138,11 +123,7 @@ def _renamed_accuracy(logits: Array, labels: Array) -> float:
 
 
 def labels_match(shifted: ShiftedData) -> bool:
-    """Return whether the classifier is better than chance on the shifted data; warn if not, also for single domains.
-
-    The cost on clean data does not reveal wrong labels: from them, the fit only learns that distant inputs are
-    misclassified.
-    """
+    """Return whether the classifier is better than chance on the shifted data; warn if not, also for single domains."""
     if found := accuracy_at_chance(shifted.logits, shifted.labels):
         warn_user(
             f"On the shifted data the classifier is no better than chance: {found}. Either the labels do not match the "

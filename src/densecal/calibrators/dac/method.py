@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, softmax, to_numpy
 from densecal.arrays.checks import check_choice, check_distances
 from densecal.calibrators import DAC_NAME, SHIFT_FITTED
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
+from densecal.calibrators.dac.excess import measure_residuals
 from densecal.calibrators.dac.guard import CleanCost
-from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift, warn_of_unused_distances
-from densecal.calibrators.dac.unlabelled import learn_accuracy, reduced_accuracy_model
+from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift
+from densecal.calibrators.dac.unlabelled import learn_accuracy
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.temperature_fit import clean_temperatures, describe_clean_fit, fit_clean, layer_shares
+from densecal.calibrators.solvers.temperature_fit import describe_clean_fit, fit_clean
 from densecal.calibrators.temperature import Loss, TemperedLoss
 from densecal.density.bank import FeatureBank
+from densecal.estimation.adaptation import map_log_temperatures
 from densecal.outputs import Distances, Outputs
 
 Scores = Literal["paper", "published_code"]
@@ -38,8 +40,7 @@ class DAC(Calibrator):
     .. math:: p = \mathrm{softmax}(z / S(x)), \qquad S(x) = w_0 + \sum_l w_l \, s_l(x), \qquad w_l \geq 0
 
     Here :math:`s_l(x)` is the Euclidean distance between normalised features in layer l, from the input to the k-th
-    nearest training sample or to the nearest centre of the bank. The weights minimise the loss on the validation set,
-    by Newton's method with bounds. The rescaled logits :math:`z / S` can be passed to any other method.
+    nearest training sample or to the nearest centre of the bank. The weights minimise the loss on the validation set.
 
     **The shift fit.** On clean data the errors of an accurate classifier hardly depend on the distances. With
     ``shifted=`` data, ``fit`` learns
@@ -63,7 +64,7 @@ class DAC(Calibrator):
         Whether ``fit`` raises an error without shifted data. ``make_calibrator("dac-shift")`` sets it.
     max_clean_cost : (float, float), default (0.01, 0.02)
         How much worse than temperature scaling a shift fit may be on the clean validation set, in ECE (as a fraction)
-        and NLL, beyond two standard errors. If it is worse, or the classifier is no better than chance on the shifted
+        and NLL, beyond two standard errors. Beyond it, or if the classifier is no better than chance on the shifted
         data, DAC warns and returns the clean fit. Domains whose labels seem permuted are left out. None: no checks.
 
     Attributes
@@ -146,16 +147,11 @@ class DAC(Calibrator):
         """Whether the temperature was fitted with ``shifted=`` data."""
         return getattr(self, "excess_spread_", None) is not None
 
-    def measure_features(self, features: Features | None) -> Distances:
+    def measure_features(self, features: Features) -> Distances:
         """Return the distances of features from the bank, with this DAC's k."""
-        if features is None or self.bank is None:
+        if self.bank is None:
             raise ValueError(NO_DISTANCES)
         return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
-
-    @property
-    def measurement(self) -> tuple[str | None, int | None]:
-        """The bank's fingerprint and k: DACs that agree in both measure the same distances."""
-        return None if self.bank is None else self.bank.fingerprint, self.k
 
     def accepts(self, distances: Distances) -> bool:
         """Return whether distances were measured with this DAC's k, layers and bank."""
@@ -179,8 +175,7 @@ class DAC(Calibrator):
             samples = self._measured(Samples(None, None, features, distances))
         else:
             samples = self._fitted_samples(logits, features, distances)
-        temperatures: ArrayOrTensor = self._temperatures(samples.logits, self._scores(samples))
-        return temperatures
+        return cast(ArrayOrTensor, self._temperatures(samples.logits, self._scores(samples)))
 
     def transform(
         self,
@@ -190,8 +185,7 @@ class DAC(Calibrator):
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
         """Return the rescaled logits z / S, the input of the next calibrator in a chain."""
-        rescaled: ArrayOrTensor = self._hand_on(self._fitted_samples(logits, features, distances))
-        return rescaled
+        return cast(ArrayOrTensor, self._hand_on(self._fitted_samples(logits, features, distances)))
 
     def reduced_to(self, layers: Sequence[str]) -> DAC:
         """Return a copy with some of the layers and without the bank."""
@@ -203,7 +197,10 @@ class DAC(Calibrator):
         if self.shift_fitted:
             reduced.excess_coefficients_ = self.excess_coefficients_[:, kept]
             reduced.excess_spread_ = self.excess_spread_[kept]
-            reduced.accuracy_model_ = reduced_accuracy_model(self, kept)
+        if self.accuracy_model_ is not None:
+            model = self.accuracy_model_["regression"]
+            drifts = {name: [model[name][layer] for layer in kept] for name in ("nearest", "farthest")}
+            reduced.accuracy_model_ = {**self.accuracy_model_, "regression": {**model, **drifts}}
         return reduced
 
     @property
@@ -240,20 +237,28 @@ class DAC(Calibrator):
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         temperatures = self._sample_temperatures(logits, scores)
-        return temperatures if self.adaptation_ is None else adapted_temperatures(temperatures, self.adaptation_)
+        if self.adaptation_ is None:
+            return temperatures
+        xp = namespace(temperatures)
+        return xp.exp(map_log_temperatures(xp.log(temperatures), self.adaptation_))
 
     def _sample_temperatures(self, logits: Array | None, scores: Array) -> Array:
         """Return the temperatures of the fit, before any adaptation to a batch."""
         if scores.shape[1] != len(self.layers_):
             expected = f"{len(self.layers_)}: {self.layers_}"
             raise ValueError(f"distances have {scores.shape[1]} layers, but this DAC was fitted on {expected}.")
+        xp, weights = namespace(scores), asarray_like(self.weights_, scores)
         if not self.shift_fitted:
-            return clean_temperatures(scores, self.weights_, self.bias_)
+            return xp.sum(scores * weights, axis=1) + self.bias_
         if logits is None:
             raise ValueError("This DAC was fitted with shifted=, so its temperature depends on logits: pass them.")
-        excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
-        logits, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
-        return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
+        excess = self.residuals(logits, scores).clip(0.0, None)
+        return self.bias_ * xp.exp((excess * weights).sum(1))
+
+    def residuals(self, logits: Array, scores: Array) -> Array:
+        """Return how far scores lie above those of clean inputs with the same confidence, in standard deviations."""
+        filled, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
+        return measure_residuals(filled, scores, (self.excess_knots_, self.excess_coefficients_, self.excess_spread_))
 
     def _columns(self, samples: Samples) -> Array:
         return asarray_like(self._temperatures(samples.logits, self._scores(samples)), samples.logits)[:, None]
@@ -270,28 +275,23 @@ class DAC(Calibrator):
             raise ValueError("'dac-shift' is fitted on shifted data: pass shifted=, or use 'dac' for the clean fit.")
         blank = clone(self)  # which distances are accepted must not depend on an earlier fit
         logits, labels, scores = samples.logits, samples.labels, blank._scores(samples)
-        # Nothing is stored before everything is fitted: a fit that fails leaves the calibrator as it was.
-        data = None if shifted is None else collect_shifted(blank, shifted, (*logits.shape, scores.shape[1]))
-        clean = fit_clean(TemperedLoss(logits, labels, self.loss), scores)
-        fit = None if data is None else fit_shift(self, logits, labels, scores, data, clean.plain_temperature)
-        self.n_classes_, self.is_identity_ = int(logits.shape[1]), False
+        n_layers, wide_scores = scores.shape[1], to_numpy(scores).astype(np.float64)
         measured = samples.distances if isinstance(samples.distances, Distances) else None
-        self.k_ = None if measured is None else measured.k
-        known, n_layers = self.bank if measured is None else measured, scores.shape[1]
-        layers = () if known is None else known.layers
-        self.layers_ = list(layers) if len(layers) == n_layers else [f"layer {place}" for place in range(n_layers)]
-        self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = None
-        self.accuracy_model_ = self.adaptation_ = None
-        self.clean_cost_ = None if fit is None else fit.clean_cost
-        self._adopt(clean)
-        if fit is None or data is None or not fit.is_accepted:
-            self.layer_importance_ = describe_clean_fit(clean, scores, self.layers_, tried_shift=fit is not None)
-            return
-        self._adopt(fit)
-        self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
-        warn_of_unused_distances(fit)
-        self.accuracy_model_ = learn_accuracy(self, logits, labels, fit.clean_temperatures, data)
-
-    def _adopt(self, fit: object) -> None:
-        """Copy the results of a fit: its field ``weights`` becomes ``weights_``."""
-        self.__dict__.update({f"{name}_": value for name, value in vars(fit).items() if f"{name}_" in self.learned})
+        known = self.bank if measured is None else measured
+        layers = [] if known is None else list(known.layers)
+        if len(layers) != n_layers:
+            layers = [f"layer {place}" for place in range(n_layers)]
+        # Nothing is stored before everything is fitted: a fit that fails leaves the calibrator as it was.
+        data = None if shifted is None else collect_shifted(blank, shifted, (*logits.shape, n_layers))
+        learned: dict[str, Any] = dict.fromkeys(self.learned)
+        learned |= {"layers_": layers, "k_": None if measured is None else measured.k}
+        learned |= fit_clean(TemperedLoss(logits, labels, self.loss), wide_scores)
+        temperatures = None
+        if data is not None:
+            of_shift, temperatures = fit_shift(self, layers, samples, scores, data, learned["plain_temperature_"])
+            learned |= of_shift
+        if temperatures is None:
+            learned["layer_importance_"] = describe_clean_fit(learned, wide_scores)
+        self.__dict__.update(learned, n_classes_=int(logits.shape[1]), is_identity_=False)
+        if data is not None and temperatures is not None:
+            self.accuracy_model_ = learn_accuracy(self, logits, labels, temperatures, data)

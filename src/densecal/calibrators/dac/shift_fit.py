@@ -10,19 +10,24 @@ intercept b is then refitted, mostly on the clean data. ``reproduction/studies/s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from densecal.arrays import Array, ArrayLike, asarray_like, namespace, to_numpy
-from densecal.arrays.checks import check_labels, check_logits
+from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Samples
 from densecal.calibrators.dac.excess import Excess
-from densecal.calibrators.dac.guard import accepts_fit, check_clean_cost, leave_out_mislabelled, measure_clean_cost
+from densecal.calibrators.dac.guard import (
+    accepts_cost,
+    check_clean_cost,
+    labels_match,
+    leave_out_mislabelled,
+    measure_clean_cost,
+)
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.temperature_fit import Descent, bounded_newton, solve_temperature
-from densecal.calibrators.temperature import Loss, TemperedLoss
+from densecal.calibrators.solvers.temperature_fit import Descent, bounded_newton, layer_shares, solve_temperature
+from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
 
@@ -70,24 +75,22 @@ def collect_shifted(dac: DAC, shifted: Shifted, clean_shape: tuple[int, int, int
         name = f"shifted[{key!r}]"
         if not isinstance(one, Outputs) and not (isinstance(one, tuple) and len(one) == 3):
             raise TypeError(f"{name} must be Outputs or a tuple (logits, labels, distances), got {type(one).__name__}.")
-        logits, labels, distances = (one.logits, one.labels, one.distances) if isinstance(one, Outputs) else one
-        if labels is None:
+        logits, labels, distances = (one, None, None) if isinstance(one, Outputs) else one
+        samples = Samples.of(logits, labels, None, distances, f"{name} logits")
+        if samples.labels is None:
             raise ValueError(f"{name} has no labels. Perturbed copies have the labels of the original samples.")
-        logits_name = f"{name} logits"
-        logits = one.checked_logits(logits_name) if isinstance(one, Outputs) else check_logits(logits, logits_name)
-        if logits.shape[1] != n_classes:
-            raise ValueError(f"{name} has {logits.shape[1]} classes, but the validation set has {n_classes}.")
-        features = one.features if isinstance(one, Outputs) else None
-        scores = dac._scores(dac._measured(Samples(None, None, features, distances)))
-        if scores.shape[0] != logits.shape[0]:
-            raise ValueError(f"{name} has logits of {logits.shape[0]} samples, but distances of {scores.shape[0]}.")
+        n_samples, own_classes = samples.logits.shape
+        if own_classes != n_classes:
+            raise ValueError(f"{name} has {own_classes} classes, but the validation set has {n_classes}.")
+        scores = dac._scores(dac._measured(samples))
         if scores.shape[1] != n_layers:
             raise ValueError(f"{name} has {scores.shape[1]} layers, but the validation set has {n_layers}.")
-        parts.append((logits, check_labels(labels, len(logits), n_classes, like=logits), scores))
-        names += [str(key)] * len(logits)
+        checked = check_labels(samples.labels, n_samples, n_classes, like=samples.logits)
+        parts.append((samples.logits, checked, scores))
+        names += [str(key)] * n_samples
     xp = namespace(parts[0][0])
-    joined = [xp.concat(columns) for columns in zip(*parts, strict=True)]
-    collected = ShiftedData(joined[0], joined[1], joined[2], names)
+    logits, labels, scores = (xp.concat(columns) for columns in zip(*parts, strict=True))
+    collected = ShiftedData(logits, labels, scores, names)
     return collected if dac.max_clean_cost is None else leave_out_mislabelled(collected)
 
 
@@ -105,63 +108,48 @@ def shifted_pairs(shifted: Shifted) -> list[tuple[Any, Any]]:
     return [(one.logits, one.labels) if isinstance(one, Outputs) else one[:2] for one in sets]
 
 
-@dataclass(frozen=True)
-class ShiftFit:
-    """The result of the shift fit. The loss is the mean over the clean validation set."""
+def fit_shift(
+    dac: DAC, layers: Sequence[str], clean: Samples, scores: Any, shifted: ShiftedData, plain_temperature: float
+) -> tuple[dict[str, Any], Any]:
+    """Fit the slopes on clean and shifted data, and the intercept mostly on clean data, with the options of a DAC.
 
-    weights: Any
-    bias: float
-    loss: float
-    n_iterations: int
-    converged: bool
-    excess_knots: Any
-    excess_coefficients: Any
-    excess_spread: Any
-    mean_excess: Any
-    clean_temperatures: Any
-    clean_cost: dict[str, float]
-    is_accepted: bool
-
-
-def warn_of_unused_distances(fit: ShiftFit) -> None:
-    """Warn if the shift fit uses no layer."""
-    if len(fit.weights) and not fit.weights.any():
+    Return the attributes that DAC learns and the temperatures of the clean samples. If the fit is rejected, these are
+    the cost on clean data and None.
+    """
+    limit, logits, labels = check_clean_cost(dac.max_clean_cost), clean.logits, clean.labels
+    visible, shifted_visible = (fill_masked(one, mask_gap(plain_temperature))[0] for one in (logits, shifted.logits))
+    excess = Excess.learn(visible, scores)
+    near = to_numpy(excess(visible, scores)).astype(np.float64)
+    far = to_numpy(excess(shifted_visible, shifted.scores)).astype(np.float64)
+    shifted_loss = TemperedLoss(shifted.logits, shifted.labels, "nll")
+    found = fit_slopes(TemperedLoss(logits, labels, "nll"), near, shifted_loss, far)
+    weights, level = np.array(found.point[:-1]), float(found.point[-1])
+    rise = near @ weights
+    rescaled = TemperedLoss(logits / asarray_like(np.exp(rise + level), logits)[:, None], labels, dac.loss)
+    # The intercept moves CLEAN_LEVEL of the way to its optimum for clean data alone.
+    level += CLEAN_LEVEL * float(np.log(solve_temperature(rescaled, warn=False)))
+    temperatures = np.exp(level + rise)
+    cost = measure_clean_cost(logits, labels, temperatures)
+    if limit is not None and not (labels_match(shifted) and accepts_cost(cost, limit)):
+        return {"clean_cost_": cost}, None
+    if len(weights) and not weights.any():
         warn_user(
             "The shift fit does not use the distances: all layer weights are zero, so all inputs are rescaled alike. "
             "Use more shifted data, or data under more kinds of shift and under stronger ones."
         )
-
-
-def fit_shift(
-    dac: DAC, logits: Array, labels: Array, scores: Array, shifted: ShiftedData, plain_temperature: float
-) -> ShiftFit:
-    """Fit the slopes on clean and shifted data, and the intercept mostly on clean data, with the options of a DAC."""
-    limit = check_clean_cost(dac.max_clean_cost)
-    visible, shifted_visible = (fill_masked(one, mask_gap(plain_temperature))[0] for one in (logits, shifted.logits))
-    excess = Excess.learn(visible, scores)
-    clean = to_numpy(excess(visible, scores)).astype(np.float64)
-    far = to_numpy(excess(shifted_visible, shifted.scores)).astype(np.float64)
-    shifted_loss = TemperedLoss(shifted.logits, shifted.labels, "nll")
-    found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, shifted_loss, far)
-    weights, level = np.array(found.point[:-1]), float(found.point[-1])
-    rise = clean @ weights
-    level = refit_intercept(logits, labels, rise + level, level, dac.loss)
-    temperatures = np.exp(level + rise)
-    cost = measure_clean_cost(logits, labels, temperatures)
-    return ShiftFit(
-        weights=weights,
-        bias=float(np.exp(level)),
-        loss=float(TemperedLoss(logits, labels, dac.loss)(1 / temperatures)[0].mean()),
-        n_iterations=found.iterations,
-        converged=found.converged,
-        excess_knots=excess.knots,
-        excess_coefficients=excess.coefficients,
-        excess_spread=excess.spread,
-        mean_excess=far.mean(axis=0),
-        clean_temperatures=temperatures,
-        clean_cost=cost,
-        is_accepted=accepts_fit(cost, limit, shifted),
-    )
+    learned = {
+        "weights_": weights,
+        "bias_": float(np.exp(level)),
+        "layer_importance_": layer_shares(layers, weights * far.mean(axis=0)),
+        "loss_": TemperedLoss(logits, labels, dac.loss).mean(temperatures),
+        "n_iterations_": found.iterations,
+        "converged_": found.converged,
+        "clean_cost_": cost,
+        "excess_knots_": excess.knots,
+        "excess_coefficients_": excess.coefficients,
+        "excess_spread_": excess.spread,
+    }
+    return learned, temperatures
 
 
 def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:
@@ -188,12 +176,6 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, sh
 
     start = np.append(np.full(layers, 0.05), np.log(solve_temperature(clean, warn=False)))
     return bounded_newton(derivatives, start, np.append(np.zeros(layers), -np.inf))
-
-
-def refit_intercept(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
-    """Move the intercept ``CLEAN_LEVEL`` of the way to its optimum for clean data alone."""
-    rescaled = logits / asarray_like(np.exp(log_temperatures), logits)[:, None]
-    return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss), warn=False)))
 
 
 def _with_ones(excess: Any) -> Any:

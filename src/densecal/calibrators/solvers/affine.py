@@ -51,11 +51,9 @@ def variances(scores: Array) -> Array:
 def minimise(
     objective: Callable[[Any], tuple[float, Any]], start: Any, curvature: Any, *, max_iterations: int, tolerance: float
 ) -> Any:
-    """Minimise by L-BFGS in units in which all parameters have similar curvature.
+    """Minimise by L-BFGS in units in which all parameters have similar curvature, given estimates at the start.
 
-    The objective returns the value and the gradient; ``curvature`` is an estimate of the curvatures at the start. The
-    curvatures of biases, weights of rare classes and penalised weights differ by orders of magnitude, and without
-    scaling L-BFGS needs several times as many iterations.
+    Without scaling L-BFGS needs several times as many iterations.
     """
     unit = 1 / np.sqrt(np.maximum(curvature, CURVATURE_FLOOR * curvature.max() + np.finfo(np.float64).tiny))
 

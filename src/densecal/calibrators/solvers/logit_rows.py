@@ -16,11 +16,7 @@ SPLITTER = float((1 << 19) + 1)
 
 
 def centre_rows(logits: Array) -> Array:
-    """Subtract the mean of each row, so that the result does not depend on a constant added to a row.
-
-    Trained classifiers have logits with row means near zero, so methods defined on raw logits get nearly the same
-    values.
-    """
+    """Subtract the mean of each row, so that the result does not depend on a constant added to a row."""
     xp = namespace(logits)
     # Subtract the maximum first: a large common constant would make the mean inaccurate.
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
@@ -28,12 +24,10 @@ def centre_rows(logits: Array) -> Array:
 
 
 def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
-    """Return the samples, and further arrays with one row per sample, in a canonical order.
+    """Return the samples, and further arrays with one row per sample, in a canonical order; on the CPU as NumPy arrays.
 
-    They are NumPy arrays, or tensors if the logits are on a GPU.
-
-    The order depends only on the samples, so that a shuffled validation set gives the same folds, the same sums and
-    therefore the same calibrator. Samples of one class are adjacent. Samples with masked classes are left out.
+    A shuffled validation set gives the same folds and sums, and therefore the same calibrator. Samples of one class are
+    adjacent. Samples with masked classes are left out.
     """
     if is_torch(logits) and _lies_on_cpu(logits):
         logits, labels = to_numpy(logits), to_numpy(labels)
@@ -49,10 +43,7 @@ def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
 
 
 def round_scores(scores: Array) -> Array:
-    """Round float64 scores to 34 bits, so that scores that differ only in the order of summation are equal.
-
-    Otherwise a step of a map may lie between two scores that are equal except for rounding.
-    """
+    """Round float64 scores to 34 bits, so that no step of a map lies between scores that are equal up to rounding."""
     scaled = scores * SPLITTER
     return scaled - (scaled - scores)
 

@@ -23,7 +23,7 @@ class SmallNetwork:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the weights and biases of the three layers, in the order of the vector."""
+        """Shapes of the weights and biases of the layers."""
         width = self.hidden
         return [(self.inputs, width), (width,), (width, width), (width,), (width, 1), (1,)]
 
@@ -36,6 +36,8 @@ class SmallNetwork:
 
     def decay(self, weight_decay: float, samples: int) -> Any:
         """Return the penalty per squared parameter, relative to a mean loss; that of biases is zero."""
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
         is_weight = np.concatenate([np.full(math.prod(shape), len(shape) == 2) for shape in self.shapes])
         return weight_decay / samples * is_weight
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq, lsq_linear
 
-from densecal.arrays import Array, asarray_like, namespace, to_numpy
 from densecal.errors import warn_user
 
 if TYPE_CHECKING:
@@ -27,29 +26,27 @@ SMALLEST_BIAS = 1e-3
 """Lower bound of w_0, relative to the plain temperature, so that S > 0 for every input."""
 NEARLY_CERTAIN = 0.25
 """Below this fraction of the plain temperature, confidences are almost exactly 1."""
-TOLERANCE, MOST_ITERATIONS = 1e-10, 60
-CURVATURE_FLOOR = 1e-9
-"""Smallest eigenvalue of the model relative to the largest, so that steps in flat directions are finite."""
 REPORTED_SHARE = 0.01
 """The smallest share of nearly certain inputs that a warning reports."""
 NEGLIGIBLE = 1e-3
 """Below this fraction of the mean temperature, the distances count as unused."""
+TOLERANCE, MOST_ITERATIONS = 1e-10, 60
+CURVATURE_FLOOR = 1e-9
+"""Smallest eigenvalue of the model relative to the largest, so that steps in flat directions are finite."""
 
 
 def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool = True) -> float:
     """Return the temperature with the smallest mean loss, found on a logarithmic scale within bounds.
 
     The sign change of the slope is bracketed from T = 1 on a subset of the rows, then from the result on all rows, and
-    located with Brent's method, which cannot diverge because no step leaves the bracket. ``weights`` count the samples
-    of a validation set without mistakes, and are otherwise not used.
+    located with Brent's method. ``weights`` count the samples of a validation set without mistakes, and are otherwise
+    not used.
     """
     mistakes = tempered.share_of_mistakes()
     if mistakes == 0:
         counts = np.ones(tempered.samples) if weights is None else weights
-        found = _solve_without_mistakes(tempered, counts)
+        found = _solve_without_mistakes(tempered, counts, warn=warn)
         if found is not None:
-            if warn:
-                _warn_of_no_mistakes(counts, found)
             return found
     pilot = tempered.subset(slice(None, None, max(1, tempered.samples // PILOT_ROWS)))
     log_temperature = _solve_log_temperature(tempered, _solve_log_temperature(pilot, 0.0, 0.5), 0.02)
@@ -86,46 +83,38 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
     return temperature
 
 
-def _supported_confidence(counts: Any) -> float:
-    """Return the accuracy that a number of correct predictions supports, by Laplace's rule of succession."""
-    return float((counts.sum() + 1) / (counts.sum() + 2))
-
-
-def _solve_without_mistakes(tempered: TemperedLoss, counts: Any) -> float | None:
+def _solve_without_mistakes(tempered: TemperedLoss, counts: Any, *, warn: bool) -> float | None:
     """Return the temperature at which the mean log confidence is what so many correct samples support.
 
     Their likelihood has no optimum above zero. The temperature is at most 1, because there is no evidence of
     overconfidence. None if some rows have two equal largest logits, which no temperature can separate.
     """
     nll = tempered.subset(slice(None), "nll")
-    supported = -float(np.log(_supported_confidence(counts)))
+    n_correct = float(counts.sum())
+    supported = (n_correct + 1) / (n_correct + 2)  # Laplace's rule of succession
 
     def gap(log_temperature: float) -> float:
-        return float(np.average(nll(np.exp(-log_temperature))[0], weights=counts)) - supported
+        return float(np.average(nll(np.exp(-log_temperature))[0], weights=counts)) + float(np.log(supported))
 
     lowest = -3 * LOG_TEMPERATURE_BOUND  # also enough for logits in very small units
     if gap(lowest) > 0:
         return None
-    return 1.0 if gap(0.0) <= 0 else float(np.exp(brentq(gap, lowest, 0.0, xtol=1e-12)))
-
-
-def _warn_of_no_mistakes(counts: Any, temperature: float) -> None:
-    warn_user(
-        "Every validation sample is classified correctly, so a temperature near 0 would fit best. It is "
-        f"{temperature:.3g} instead, because {counts.sum():,.0f} correct predictions support a mean confidence of "
-        f"{_supported_confidence(counts):.2%}. Use a larger validation set that the classifier was not trained on."
-    )
+    temperature = 1.0 if gap(0.0) <= 0 else float(np.exp(brentq(gap, lowest, 0.0, xtol=1e-12)))
+    if warn:
+        warn_user(
+            "Every validation sample is classified correctly, so a temperature near 0 would fit best. It is "
+            f"{temperature:.3g} instead, because {n_correct:,.0f} correct predictions support a mean confidence of "
+            f"{supported:.2%}. Use a larger validation set that the classifier was not trained on."
+        )
+    return temperature
 
 
 def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) -> float:
-    slopes: dict[float, float] = {}
-
+    @cache
     def slope(log_temperature: float) -> float:
-        if log_temperature not in slopes:
-            inverse = np.exp(-log_temperature)
-            # d/d log T = -u d/du. The factor u keeps both ends of the bracket on the same scale.
-            slopes[log_temperature] = -inverse * float(tempered(inverse)[1].mean())
-        return slopes[log_temperature]
+        inverse = float(np.exp(-log_temperature))
+        # d/d log T = -u d/du. The factor u keeps both ends of the bracket on the same scale.
+        return -inverse * float(tempered(inverse)[1].mean())
 
     # Go downhill with growing steps until the slope changes sign.
     here = float(np.clip(start, -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND))
@@ -140,28 +129,8 @@ def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) ->
     return here
 
 
-def clean_temperatures(scores: Array, weights: Array, bias: Array | float) -> Array:
-    """Return S = w_0 + sum_l w_l s_l, of shape (n_samples,)."""
-    return namespace(scores).sum(scores * asarray_like(weights, scores), axis=1) + bias
-
-
-@dataclass(frozen=True)
-class CleanFit:
-    """The result of the clean fit. The losses are means over the validation set."""
-
-    weights: Any
-    bias: float
-    loss: float
-    plain_temperature: float
-    temperature_scaling_loss: float
-    uncalibrated_loss: float
-    n_iterations: int
-    converged: bool
-
-
-def fit_clean(tempered: TemperedLoss, scores: Array) -> CleanFit:
-    """Fit the weights of the density scores, an array of shape (n_samples, n_layers)."""
-    scores = to_numpy(scores).astype(np.float64)
+def fit_clean(tempered: TemperedLoss, scores: Any) -> dict[str, Any]:
+    """Return the attributes that DAC learns from clean data alone, with scores of shape (n_samples, n_layers)."""
     temperature = float(solve_temperature(tempered))
     scaling_loss = tempered.mean(temperature)
     # In units of the plain temperature and of the mean distance per layer, all parameters are of order one.
@@ -174,16 +143,16 @@ def fit_clean(tempered: TemperedLoss, scores: Array) -> CleanFit:
     # With few errors the squared error drives S to 0, so fall back to temperature scaling.
     if is_worse or (design @ weights < NEARLY_CERTAIN).mean() > 0.5:
         weights, loss = np.append(np.zeros(scores.shape[1]), 1.0), scaling_loss
-    return CleanFit(
-        weights=temperature * weights[:-1] / scale,
-        bias=float(temperature * weights[-1]),
-        loss=loss,
-        plain_temperature=temperature,
-        temperature_scaling_loss=scaling_loss,
-        uncalibrated_loss=tempered.mean(1.0),
-        n_iterations=best.iterations,
-        converged=best.converged,
-    )
+    return {
+        "weights_": temperature * weights[:-1] / scale,
+        "bias_": float(temperature * weights[-1]),
+        "loss_": loss,
+        "plain_temperature_": temperature,
+        "temperature_scaling_loss_": scaling_loss,
+        "uncalibrated_loss_": tempered.mean(1.0),
+        "n_iterations_": best.iterations,
+        "converged_": best.converged,
+    }
 
 
 def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: float) -> Descent:
@@ -217,8 +186,7 @@ def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: floa
     return best if stride == 1 else descend(slice(None), best.point)
 
 
-@dataclass(frozen=True)
-class Descent:
+class Descent(NamedTuple):
     """The result of a minimisation."""
 
     point: Any
@@ -231,9 +199,8 @@ def bounded_newton(derivatives: Callable[[Any], tuple[float, Any, Any]], start: 
     """Minimise a smooth function over ``point >= lowest``. The value never exceeds that at the start.
 
     ``derivatives`` returns the value, the gradient and the Hessian at a point. Each step minimises the quadratic model
-    within the bounds exactly (a small bounded least-squares problem) and is halved until the function decreases. The
-    method stops when the model predicts a relative decrease below 1e-10. Negative curvatures of the model are
-    replaced by their absolute values.
+    within the bounds exactly and is halved until the function decreases. Negative curvatures of the model are replaced
+    by their absolute values.
     """
     point = np.maximum(np.asarray(start, dtype=np.float64), lowest)
     value, gradient, hessian = derivatives(point)
@@ -265,12 +232,13 @@ def _bounded_step(gradient: Any, hessian: Any, lowest_step: Any) -> tuple[Any, f
     return step, float(-(gradient @ step) - 0.5 * np.sum((matrix @ step) ** 2))
 
 
-def describe_clean_fit(fit: CleanFit, scores: Array, layers: Sequence[str], *, tried_shift: bool) -> dict[str, float]:
+def describe_clean_fit(fit: Mapping[str, Any], scores: Any) -> dict[str, float]:
     """Return each layer's share of the mean temperature; warn if distances are unused or confidences certain."""
-    scores = to_numpy(scores)
-    parts = fit.weights * (scores.mean(axis=0, dtype=np.float64) if layers else np.zeros(0))
+    layers, weights, bias = fit["layers_"], fit["weights_"], fit["bias_"]
+    temperature, tried_shift = fit["plain_temperature_"], fit["clean_cost_"] is not None
+    parts = weights * scores.mean(axis=0)
     distance_part, shares = float(parts.sum()), layer_shares(layers, parts)
-    if layers and distance_part < NEGLIGIBLE * (distance_part + fit.bias):
+    if layers and distance_part < NEGLIGIBLE * (distance_part + bias):
         advice = (
             " Fit it to stay calibrated under shift: pass labelled shifted data, such as perturbed copies of the "
             "validation inputs, with fit(..., shifted=...), for a CalibratedClassifier with X_shifted= and y_shifted=. "
@@ -278,17 +246,17 @@ def describe_clean_fit(fit: CleanFit, scores: Array, layers: Sequence[str], *, t
         )
         warn_user(
             "DAC does not use the distances: all layer weights are almost zero, so it acts as temperature scaling with "
-            f"T = {fit.bias:.3g}. On clean validation data the errors of an accurate classifier hardly depend on the "
+            f"T = {bias:.3g}. On clean validation data the errors of an accurate classifier hardly depend on the "
             f"distances.{'' if tried_shift else advice}"
         )
-    certain = float((scores @ fit.weights + fit.bias < NEARLY_CERTAIN * fit.plain_temperature).mean())
+    certain = float((scores @ weights + bias < NEARLY_CERTAIN * temperature).mean())
     if certain >= REPORTED_SHARE:
         nearest = max(shares, key=lambda layer: shares[layer])
         warn_user(
             f"DAC gives {certain:.0%} of the validation inputs less than a quarter of the temperature of temperature "
-            f"scaling ({fit.plain_temperature:.3g}), and therefore confidences of almost exactly 1: none of the inputs "
-            f"nearest to the training data in {nearest!r} is misclassified. With few validation samples this may be "
-            "chance. Omit this layer, use more validation samples, or use 'ts'."
+            f"scaling ({temperature:.3g}), and therefore confidences of almost exactly 1: none of the inputs nearest "
+            f"to the training data in {nearest!r} is misclassified. With few validation samples this may be chance. "
+            "Omit this layer, use more validation samples, or use 'ts'."
         )
     return shares
 

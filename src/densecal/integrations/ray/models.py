@@ -20,8 +20,8 @@ from densecal.density.sample import FeatureSample
 from densecal.integrations.ray.cluster import Columns, Workers, in_order, pack, unpack
 from densecal.integrations.ray.shards import features_of, to_outputs
 from densecal.metrics import N_BINS, MetricState
+from densecal.monitor.batches import Observed, observe
 from densecal.monitor.monitor import Monitor
-from densecal.monitor.observed import Observed, observe
 from densecal.outputs import Outputs
 
 if TYPE_CHECKING:

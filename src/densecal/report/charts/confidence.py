@@ -8,17 +8,16 @@ import numpy as np
 from markupsafe import Markup
 
 from densecal.arrays import Array
+from densecal.calibrators.registry import method_label
 from densecal.display import counted, percent, points
 from densecal.metrics import Evaluation, ReliabilityCurve
 from densecal.plots.confidence import accuracy_band, right_and_wrong
-from densecal.plots.style import method_style
-from densecal.report.svg import Canvas, Margin, name_margin
+from densecal.report.svg import WIDE, Canvas, Margin, in_percent, name_margin
 
 SIZE = 268.0
 TICKS = (0, 0.25, 0.5, 0.75, 1)
 FEW_SAMPLES = 15
 ROW_HEIGHT = 46.0
-WIDE = 500.0
 
 
 def reliability_chart(curve: ReliabilityCurve, found: Evaluation, name: str) -> Markup:
@@ -28,8 +27,8 @@ def reliability_chart(curve: ReliabilityCurve, found: Evaluation, name: str) -> 
         f"error {points(found.ece)} points."
     )
     canvas = Canvas((SIZE, SIZE), label, margin=Margin(8, 8, 22, 34), kind="reliability")
-    canvas.y_axis(TICKS, show=lambda tick: f"{100 * tick:.0f}")
-    canvas.x_axis(TICKS, show=lambda tick: f"{100 * tick:.0f}", grid=True)
+    canvas.y_axis(TICKS, show=in_percent)
+    canvas.x_axis(TICKS, show=in_percent, grid=True)
     _draw_bins(canvas, curve)
     canvas.line([(0, 0), (1, 1)], "diagonal")
     canvas.text((canvas.left + 8, canvas.top + 17), "accuracy (%)", "axis-name", anchor="start")
@@ -74,7 +73,7 @@ def right_wrong_histogram(confidence: Array, correct: Array, name: str, *, ylim:
             tip = f"{percent(shares[place], 1)} of all samples, {css}"
             canvas.box((edges[place] + 0.003, edges[place + 1] - 0.003), (0, sign * shares[place]), css, tip=tip)
     canvas.line([(0, 0), (1, 0)], "zero")
-    canvas.x_axis(TICKS, "confidence (%)", show=lambda tick: f"{100 * tick:.0f}")
+    canvas.x_axis(TICKS, "confidence (%)", show=in_percent)
     canvas.text((canvas.left + 8, canvas.y(0) - 6), "right", "side-label right", anchor="start")
     canvas.text((canvas.left + 8, canvas.y(0) + 14), "wrong", "side-label wrong", anchor="start")
     return canvas.render()
@@ -83,24 +82,24 @@ def right_wrong_histogram(confidence: Array, correct: Array, name: str, *, ylim:
 def box_chart(confidences: Mapping[str, Mapping[str, Array]], *, width: float = 980) -> Markup:
     """Draw two boxes per method: the confidences of in-domain and of out-of-domain data."""
     # A narrow page has no space next to the boxes for a long name, so it is split into two lines.
-    names = {method: _lines(method_style(method).label, broken=width < WIDE) for method in confidences}
+    names = {method: _lines(method_label(method), broken=width < WIDE) for method in confidences}
     margin = Margin(
         6, 16, 42, max(104, name_margin((line for lines in names.values() for line in lines), width, share=0.4))
     )
     height = ROW_HEIGHT * len(confidences) + margin.top + margin.bottom
     label = "Confidence on in-domain and out-of-domain data: " + "; ".join(
-        f"{method_style(method).label} median " + " and ".join(percent(float(np.median(v))) for v in sets.values())
+        f"{method_label(method)} median " + " and ".join(percent(float(np.median(v))) for v in sets.values())
         for method, sets in confidences.items()
     )
     canvas = Canvas((width, height), label, ylim=(0, len(confidences)), margin=margin, kind="boxes")
-    canvas.x_axis([0, 0.25, 0.5, 0.75, 1], "confidence (%)", show=lambda tick: f"{100 * tick:.0f}", grid=True)
+    canvas.x_axis([0, 0.25, 0.5, 0.75, 1], "confidence (%)", show=in_percent, grid=True)
     for place, (method, sets) in enumerate(confidences.items()):
         centre = canvas.y(len(confidences) - place - 0.5)
         for line_number, line in enumerate(names[method]):
             y = centre + 4 + 15 * (line_number - (len(names[method]) - 1) / 2)
             canvas.row_name(y, line)
         for (name, values), offset, css in zip(sets.items(), (-9, 9), ("known", "unknown"), strict=True):
-            _draw_box(canvas, values, centre + offset, css, f"{method_style(method).label}, {name}")
+            _draw_box(canvas, values, centre + offset, css, f"{method_label(method)}, {name}")
     return canvas.render()
 
 

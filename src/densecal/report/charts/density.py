@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from markupsafe import Markup
@@ -44,47 +44,32 @@ def layer_chart(importance: Mapping[str, float]) -> Markup:
     return canvas.render()
 
 
-def temperature_chart(
-    distances: Mapping[int | str, Array],
-    temperatures: Mapping[int | str, Array],
-    *,
-    name: str,
-    levels: Mapping[int | str, str],
-) -> Markup:
-    """Draw temperature against distance: one dot per sample, coloured by severity, and a large dot per mean."""
-    near, far = _range(distances)
-    low, high = _range(temperatures)
+def temperature_chart(samples: Mapping[str, Array], name: str) -> Markup:
+    """Draw temperature against distance (the columns of each level): a dot per sample, and a large dot per mean."""
+    (near, far), (low, high) = (_range([found[:, column] for found in samples.values()]) for column in (0, 1))
     low = min(1.0, low)
-    severities = list(temperatures)
-    means = {s: (float(np.mean(distances[s])), float(np.mean(temperatures[s]))) for s in severities}
-    first, last = severities[0], severities[-1]
+    means = {level: (float(found[:, 0].mean()), float(found[:, 1].mean())) for level, found in samples.items()}
+    first, last = (list(means)[place] for place in (0, -1))
     label = (
-        f"Temperature against {name}. The mean temperature is {means[first][1]:.2f} on {levels[first]} and "
-        f"{means[last][1]:.2f} at {levels[last]}."
+        f"Temperature against {name}. The mean temperature is {means[first][1]:.2f} on {first} and "
+        f"{means[last][1]:.2f} at {last}."
     )
     step = nice_ticks(max(high, 1.05) - low, 4)[1]
     floor = np.floor((low - 0.05 * (high - low)) / step) * step
     ticks = [round(float(tick), 10) for tick in np.arange(max(0.0, floor), high + step, step)]
     edge = 0.03 * (far - near or 1)
-    canvas = Canvas(
-        (WIDTH, 290),
-        label,
-        xlim=(near - edge, far + edge),
-        ylim=(ticks[0], ticks[-1]),
-        margin=Margin(28, 14, 42, 34),
-        kind="temperature",
-    )
+    limits = {"xlim": (near - edge, far + edge), "ylim": (ticks[0], ticks[-1])}
+    canvas = Canvas((WIDTH, 290), label, **limits, margin=Margin(28, 14, 42, 34), kind="temperature")
     canvas.y_axis(ticks, "temperature S(x)")
     canvas.x_axis(_ticks_between(near, far), name)
     canvas.line([(near - edge, 1), (far + edge, 1)], "zero")
-    for place, severity in enumerate(severities):
-        rows = thinned(len(distances[severity]), POINTS_PER_SEVERITY)
-        dots = zip(distances[severity][rows], temperatures[severity][rows], strict=True)
+    for place, found in enumerate(samples.values()):
+        dots = found[thinned(len(found), POINTS_PER_SEVERITY)]
         shown = [(x, y) for x, y in dots if x <= far and y <= ticks[-1]]
-        canvas.dots(shown, "dots", colour=severity_colour(place, len(severities)))
-    for place, (severity, mean) in enumerate(means.items()):
-        tip = f"{levels[severity]}: mean temperature {mean[1]:.2f}"
-        canvas.mark(mean, "o", "mean", colour=severity_colour(place, len(severities)), tip=tip, r=7)
+        canvas.dots(shown, "dots", colour=severity_colour(place, len(samples)))
+    for place, (level, mean) in enumerate(means.items()):
+        tip = f"{level}: mean temperature {mean[1]:.2f}"
+        canvas.mark(mean, "o", "mean", colour=severity_colour(place, len(samples)), tip=tip, r=7)
     return canvas.render()
 
 
@@ -93,9 +78,9 @@ def severity_colour(place: int, count: int) -> str:
     return f"var(--s-{severity_index(place, count)})"
 
 
-def _range(values: Mapping[int | str, Array]) -> tuple[float, float]:
+def _range(several: Sequence[Array]) -> tuple[float, float]:
     """Return the range of all values without the most extreme 0.2 % at each end."""
-    ends = [np.quantile(one, [0.002, 0.998]) for one in values.values()]
+    ends = [np.quantile(one, [0.002, 0.998]) for one in several]
     return float(min(low for low, _ in ends)), float(max(high for _, high in ends))
 
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isnan
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from densecal.calibrators import ORACLE
+from densecal.calibrators.registry import method_label
 from densecal.display import points
-from densecal.plots.style import method_style
-from densecal.report.comparison import row_of, style_of
+from densecal.evaluation import EvaluationTable
+from densecal.metrics import Interval
+from densecal.report.comparison import error_text, row_of, style_of
 from densecal.report.svg import Canvas, Margin, name_margin, nice_ticks, shortened
 from densecal.report.tables import lowest_shown
 from densecal.report.text import clean_sets, css_colour, level_name, with_interval
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
-    from densecal.metrics import Interval
 
 LABEL_GAP = 17.0
 LONGEST_END = 21
@@ -55,8 +52,7 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
         rows.setdefault(row_of(table, method), []).append(method)
     row_height = 54.0 if max(map(len, rows.values())) > 2 else 48.0
     ticks = nice_ticks(max(_upper_end(table.estimate(method)) for method in methods) * 100 * 1.02)
-    names = {base: method_style(base).label for base in rows}
-    margin = Margin(top=6, right=44, bottom=42, left=max(104.0, name_margin(names.values(), width)))
+    margin = Margin(top=6, right=44, bottom=42, left=max(104.0, name_margin(map(method_label, rows), width)))
     size = (width, row_height * len(rows) + margin.top + margin.bottom)
     error = _mean_error(table)
     label = f"{error.capitalize()}, without and with DAC."
@@ -65,7 +61,7 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
     lowest = lowest_shown(table.estimate(method) for method in methods)
     for place, (base, variants) in enumerate(rows.items()):
         y = len(rows) - place - 0.5
-        canvas.row_name(canvas.y(y) + 4, names[base])
+        canvas.row_name(canvas.y(y) + 4, method_label(base))
         step = 0.3 if len(variants) < 3 else 0.27
         for number, method in enumerate(variants):
             _draw_overall(canvas, table, method, y + step * ((len(variants) - 1) / 2 - number), lowest)
@@ -92,11 +88,8 @@ def _severity_canvas(
     table: EvaluationTable, methods: Sequence[str], size: tuple[float, float], top: float, margin: Margin
 ) -> Canvas:
     first, last = table.severities[0], table.severities[-1]
-    parts = []
-    for method in methods:
-        start, end = (points(table.estimate(method, severity=s).estimate) for s in (first, last))
-        parts.append(f"{method_style(method).label} from {start} to {end}")
-    label = f"Error in points from {level_name(table, first)} to {level_name(table, last)}: {'; '.join(parts)}."
+    names = [f"{method_label(m)} from {error_text(table, m, first)} to {error_text(table, m, last)}" for m in methods]
+    label = f"Error in points from {level_name(table, first)} to {level_name(table, last)}: {'; '.join(names)}."
     edge, steps = (0.12, len(table.severities) - 1) if len(table.severities) > 1 else (0.5, 0)
     return Canvas(size, label, xlim=(-edge, steps + edge), ylim=(0, top), margin=margin, kind="severity")
 
@@ -132,19 +125,17 @@ def _label_ends(canvas: Canvas, table: EvaluationTable, methods: Sequence[str]) 
     """Write the name and value of each method at the end of its line, moved apart where they would overlap."""
     found = {method: table.estimate(method, severity=table.severities[-1]) for method in methods}
     lowest = lowest_shown(one for method, one in found.items() if method != ORACLE)
-    values = {method: one.estimate for method, one in found.items()}
-    ordered = sorted(methods, key=lambda method: -values[method])
+    ordered = sorted(methods, key=lambda method: -found[method].estimate)
     placed: list[float] = []
     for method in ordered:
-        y = canvas.y(values[method] * 100)
+        y = canvas.y(found[method].estimate * 100)
         placed.append(max(y, placed[-1] + LABEL_GAP) if placed else y)
     overflow = max(0.0, placed[-1] - canvas.bottom)
     for method, y in zip(ordered, placed, strict=True):
-        error = points(values[method])
+        error = points(found[method].estimate)
         css = "end-label strong" if error == lowest and method != ORACLE else "end-label"
-        name = shortened(method_style(method).label, LONGEST_END)
-        at, words = (canvas.right + 10, y - overflow + 4), f"{name}  {error}"
-        canvas.text(at, words, css, anchor="start", colour=css_colour(method))
+        words = f"{shortened(method_label(method), LONGEST_END)}  {error}"
+        canvas.text((canvas.right + 10, y - overflow + 4), words, css, anchor="start", colour=css_colour(method))
 
 
 def _short_names(table: EvaluationTable) -> Callable[[float], str]:

@@ -21,10 +21,8 @@ class Corruption:
 
     Attributes
     ----------
-    name, family, description
-        Labels for tables.
     symbols
-        The names of the constants, in the order of the tables.
+        The names of the constants.
     cifar, imagenet
         The published constants of severities 1 to 5, for 32x32 and for 224x224 images.
     lengths
@@ -48,10 +46,7 @@ class Corruption:
     lengths: tuple[str, ...] = ()
 
     def constants(self, severity: int, size: int = 32) -> Constants:
-        """Return the constants at a severity for images whose shorter side is `size`.
-
-        They are those of `constant_for_size`.
-        """
+        """Return the constants at a severity for images whose shorter side is `size`."""
         tables = zip(self.symbols, self.cifar[severity - 1], self.imagenet[severity - 1], strict=True)
         return tuple(constant_for_size(a, b, size, is_length=symbol in self.lengths) for symbol, a, b in tables)
 
@@ -133,45 +128,35 @@ _IMAGENET: dict[str, tuple[float | Constants, ...]] = {
     "jpeg_compression": (25, 18, 15, 10, 7),
 }
 _LENGTHS = {
-    "gaussian_blur": ("sigma",),
-    "defocus_blur": ("radius",),
-    "motion_blur": ("radius", "sigma"),
-    "snow": ("radius", "sigma"),
+    "gaussian_blur": "sigma",
+    "defocus_blur": "radius",
+    "motion_blur": "radius sigma",
+    "snow": "radius sigma",
 }
-_LABELS: tuple[tuple[str, Family, str, tuple[str, ...]], ...] = (
-    ("gaussian_noise", "noise", "Gaussian noise added to every channel, as in low light", ("sigma",)),
-    ("shot_noise", "noise", "Poisson noise, as from photon counting", ("rate",)),
-    ("impulse_noise", "noise", "salt-and-pepper noise, as from bit errors", ("amount",)),
-    ("speckle_noise", "noise", "Gaussian noise proportional to the brightness", ("sigma",)),
-    ("gaussian_blur", "blur", "convolution with a Gaussian", ("sigma",)),
-    ("defocus_blur", "blur", "convolution with a disk, as out of focus", ("radius", "alias_blur")),
-    ("motion_blur", "blur", "blur in a random direction, as from a moving camera", ("radius", "sigma")),
-    ("zoom_blur", "blur", "the mean of many zooms, as from a camera moving ahead", ("upper", "step")),
-    (
-        "snow",
-        "weather",
-        "whitened, with streaks of falling flakes",
-        ("loc", "scale", "zoom", "threshold", "radius", "sigma", "blend"),
-    ),
-    ("fog", "weather", "a plasma fractal added to the image", ("strength", "wibble_decay")),
-    ("frost", "weather", "blended with a picture of frost", ("image_weight", "frost_weight")),
-    ("brightness", "weather", "a constant added to V of HSV, as from daylight", ("offset",)),
-    ("contrast", "digital", "each channel scaled towards its mean", ("factor",)),
-    ("saturate", "digital", "S of HSV scaled and shifted: greyer, then more colourful", ("factor", "offset")),
-    (
-        "spatter",
-        "weather",
-        "drops of water, then of mud, on the lens",
-        ("loc", "scale", "sigma", "threshold", "strength", "mud"),
-    ),
+_LABELS: tuple[tuple[str, Family, str, str], ...] = (
+    ("gaussian_noise", "noise", "Gaussian noise added to every channel, as in low light", "sigma"),
+    ("shot_noise", "noise", "Poisson noise, as from photon counting", "rate"),
+    ("impulse_noise", "noise", "salt-and-pepper noise, as from bit errors", "amount"),
+    ("speckle_noise", "noise", "Gaussian noise proportional to the brightness", "sigma"),
+    ("gaussian_blur", "blur", "convolution with a Gaussian", "sigma"),
+    ("defocus_blur", "blur", "convolution with a disk, as out of focus", "radius alias_blur"),
+    ("motion_blur", "blur", "blur in a random direction, as from a moving camera", "radius sigma"),
+    ("zoom_blur", "blur", "the mean of many zooms, as from a camera moving ahead", "upper step"),
+    ("snow", "weather", "whitened, with streaks of falling flakes", "loc scale zoom threshold radius sigma blend"),
+    ("fog", "weather", "a plasma fractal added to the image", "strength wibble_decay"),
+    ("frost", "weather", "blended with a picture of frost", "image_weight frost_weight"),
+    ("brightness", "weather", "a constant added to V of HSV, as from daylight", "offset"),
+    ("contrast", "digital", "each channel scaled towards its mean", "factor"),
+    ("saturate", "digital", "S of HSV scaled and shifted: greyer, then more colourful", "factor offset"),
+    ("spatter", "weather", "drops of water, then of mud, on the lens", "loc scale sigma threshold strength mud"),
     (
         "elastic_transform",
         "digital",
         "a random affine map, then a smooth random displacement; all constants in units of the image size",
-        ("alpha", "sigma", "affine"),
+        "alpha sigma affine",
     ),
-    ("pixelate", "digital", "scaled down and up again with a box filter", ("scale",)),
-    ("jpeg_compression", "digital", "compressed as JPEG", ("quality",)),
+    ("pixelate", "digital", "scaled down and up again with a box filter", "scale"),
+    ("jpeg_compression", "digital", "compressed as JPEG", "quality"),
 )
 
 
@@ -182,7 +167,13 @@ def _rows(table: tuple[float | Constants, ...]) -> tuple[Constants, ...]:
 CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
     {
         name: Corruption(
-            name, family, text, symbols, _rows(_CIFAR[name]), _rows(_IMAGENET[name]), _LENGTHS.get(name, ())
+            name=name,
+            family=family,
+            description=text,
+            symbols=tuple(symbols.split()),
+            cifar=_rows(_CIFAR[name]),
+            imagenet=_rows(_IMAGENET[name]),
+            lengths=tuple(_LENGTHS.get(name, "").split()),
         )
         for name, family, text, symbols in _LABELS
     }

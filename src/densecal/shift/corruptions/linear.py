@@ -9,11 +9,13 @@ order of summation on a device.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import torch
 from scipy import sparse
+from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 _STEP = 2.0**-20
@@ -29,8 +31,9 @@ def dyadic(weights: np.ndarray) -> np.ndarray:
     return np.asarray(scaled * _STEP)
 
 
-def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return `rows @ x @ columns.T` of (..., H, W) in float64."""
+def separable(x: Tensor, matrix: Callable[..., Tensor], *options: float | str) -> Tensor:
+    """Filter the rows and columns of (..., H, W) in float64, by the matrices for their lengths."""
+    rows, columns = (matrix(size, *options, x.device) for size in x.shape[-2:])
     return rows @ (x.to(torch.float64) @ columns.mT)
 
 
@@ -43,31 +46,13 @@ def pixel_map(x: Tensor, weights: Tensor) -> Tensor:
 
 def gaussian_filter(x: Tensor, sigma: float, mode: str, truncate: float) -> Tensor:
     """Filter (..., H, W) in float64; `mode` is "nearest" (repeats the border) or "reflect" (d c b a | a b c d)."""
-    rows, columns = (_gaussian_matrix(size, sigma, mode, truncate, x.device) for size in x.shape[-2:])
-    return separable(x, rows, columns)
+    return separable(x, _gaussian_matrix, sigma, mode, truncate)
 
 
 @lru_cache(maxsize=64)
 def _gaussian_matrix(size: int, sigma: float, mode: str, truncate: float, device: torch.device) -> Tensor:
-    """Return the (size, size) matrix of a one-dimensional Gaussian filter."""
-    radius = int(truncate * sigma + 0.5)
-    offsets = np.arange(-radius, radius + 1)
-    kernel = np.exp(-0.5 * (offsets / sigma) ** 2) if sigma > 0 else np.ones(1)
-    source = np.arange(size)[:, None] + offsets[None, :]
-    if mode == "nearest":
-        source = source.clip(0, size - 1)
-    else:
-        source = source % (2 * size)
-        source = np.minimum(source, 2 * size - 1 - source)
-    matrix = np.zeros((size, size))
-    np.add.at(matrix, (np.arange(size)[:, None], source), kernel / kernel.sum())
+    matrix = gaussian_filter1d(np.eye(size), sigma, axis=0, mode=mode, truncate=truncate)
     return torch.from_numpy(dyadic(matrix)).to(device)
-
-
-@lru_cache(maxsize=64)
-def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
-    """Return the (size, size) matrix that crops the centre and zooms it linearly by `factor`."""
-    return torch.from_numpy(_zoom_weights(size, factor)).to(device)
 
 
 def _zoom_taps(size: int, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,13 +67,15 @@ def _zoom_taps(size: int, factor: float) -> tuple[np.ndarray, np.ndarray, np.nda
     return top + low, top + np.minimum(low + 1, crop - 1), place - low
 
 
-def _zoom_weights(size: int, factor: float) -> np.ndarray:
+@lru_cache(maxsize=64)
+def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
+    """Return the (size, size) matrix that crops the centre and zooms it linearly by `factor`."""
     first, second, share = _zoom_taps(size, factor)
     matrix = np.zeros((size, size))
     rows = np.arange(size)
     np.add.at(matrix, (rows, first), 1 - share)
     np.add.at(matrix, (rows, second), share)
-    return dyadic(matrix)
+    return torch.from_numpy(dyadic(matrix)).to(device)
 
 
 def zoomed(x: Tensor, factor: float) -> Tensor:
@@ -103,11 +90,9 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
 @lru_cache(maxsize=4)
 def zoom_sum(height: int, width: int, factors: tuple[float, ...], device: torch.device) -> Tensor:
     """Return the sparse matrix that sums the zooms of an image by all factors."""
-    total = sum(
-        sparse.kron(sparse.csr_array(_zoom_weights(height, f)), sparse.csr_array(_zoom_weights(width, f)), "csr")
-        for f in factors
-    )
-    entries = total.tocoo()
+    cpu = torch.device("cpu")
+    pairs = ((zoom_matrix(height, factor, cpu), zoom_matrix(width, factor, cpu)) for factor in factors)
+    entries = sum(sparse.kron(*(sparse.csr_array(one.numpy()) for one in pair), "csr") for pair in pairs).tocoo()
     places = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
     values = torch.from_numpy(entries.data)
     return torch.sparse_coo_tensor(places, values, entries.shape, check_invariants=True).coalesce().to(device)
@@ -133,8 +118,7 @@ def filter2d(x: Tensor, kernel: np.ndarray) -> Tensor:
     """Correlate (..., H, W) levels with a small odd kernel; borders reflect (d c b | a b c d)."""
     pad = kernel.shape[0] // 2
     height, width = x.shape[-2:]
-    rows = reflected(height, pad, x.device)
-    columns = reflected(width, pad, x.device)
+    rows, columns = (_reflected(size, pad, x.device) for size in (height, width))
     padded = x.index_select(-2, rows).index_select(-1, columns)
     if kernel.size > 81:
         return _filter_by_fft(padded, kernel, height, width)
@@ -145,6 +129,11 @@ def filter2d(x: Tensor, kernel: np.ndarray) -> Tensor:
     return total
 
 
+@lru_cache(maxsize=64)
+def _reflected(size: int, pad: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.pad(np.arange(size), pad, mode="reflect")).to(device)
+
+
 def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) -> Tensor:
     # In float64 the rounding errors of the transform are about 1e-13 of a level, too small to change a level.
     shape = padded.shape[-2:]
@@ -153,11 +142,3 @@ def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) 
     edge = kernel.shape[0] - 1
     filtered: Tensor = torch.fft.irfft2(spectrum, s=shape)
     return filtered[..., edge : edge + height, edge : edge + width]
-
-
-def reflected(size: int, pad: int, device: torch.device) -> Tensor:
-    """Return the source indices of positions -pad to size + pad - 1, reflected at the centres of the border pixels."""
-    place = np.arange(-pad, size + pad)
-    period = max(2 * (size - 1), 1)
-    place = place % period
-    return torch.from_numpy(np.minimum(place, period - place).clip(0, size - 1)).to(device)

@@ -30,9 +30,8 @@ def normal_quantiles(device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _scrambled_positions(count: int, stream: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(sample_keys(np.arange(count), "position", stream).astype(np.uint32).view(np.int32)).to(
-        device
-    )
+    keys = sample_keys(np.arange(count), "position", stream).astype(np.uint32)
+    return torch.from_numpy(keys.view(np.int32)).to(device)
 
 
 class Draw:

@@ -18,8 +18,7 @@ def snow(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
     loc, scale, zoom, threshold, radius, sigma, blend = constants
     n, _, height, width = images.shape
     layer = draw.normal(0, height * width).view(n, 1, height, width).mul_(scale).add_(loc)
-    rows, columns = zoom_matrix(height, zoom, images.device), zoom_matrix(width, zoom, images.device)
-    layer = separable(layer, rows, columns)
+    layer = separable(layer, zoom_matrix, zoom)
     layer = to_levels(layer.masked_fill_(layer < threshold, 0.0))
     flakes = to_unit(smear(layer, radius, sigma, (-135.0, -45.0), draw, stream=1))
     x = to_unit(images)

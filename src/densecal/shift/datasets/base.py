@@ -67,10 +67,9 @@ class Dataset(ABC):
 
     @abstractmethod
     def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
-        """Return the images at checked positions: an array if the data set is one array, else a list."""
+        """Return the images at checked positions: one array, or a list of images that may differ in size."""
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
-        """Return the images at checked positions as one (B, H, W, 3) array."""
         images = self._read(positions)
         if isinstance(images, np.ndarray):
             return images
@@ -84,7 +83,7 @@ class Dataset(ABC):
         return np.stack(images) if images else np.empty((0, 0, 0, 3), np.uint8)
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
-        """Return the images as one uint8 tensor, on the wrapper's device if it has one."""
+        """Return the images as one tensor, on the device on which they were changed."""
         import torch
 
         return torch.from_numpy(self._stack(positions))
@@ -164,13 +163,6 @@ class Wrapper(Dataset):
 class Subset(Wrapper):
     """The samples of a data set at the given indices, in that order.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        The whole data set.
-    indices : array of int
-        Positions in ``dataset``.
-
     Examples
     --------
     >>> from densecal.shift import ImageArrays, Subset
@@ -187,9 +179,6 @@ class Subset(Wrapper):
     def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
         return self.dataset._read(self.indices[positions])
 
-    def _stack(self, positions: NDArray[np.int64]) -> Image:
-        return self.dataset._stack(self.indices[positions])
-
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
         return self.dataset._tensors(self.indices[positions])
 
@@ -205,10 +194,8 @@ class ImageArrays(Dataset):
         The labels, from 0.
     classes : sequence of str, optional
         Class names; by default "0", "1", ... up to the largest label.
-    name, split : str, optional
-        Name and split in tables.
-    mean, std : three floats, optional
-        Normalisation; ImageNet's by default.
+    name, split, mean, std : optional
+        The attributes of :class:`Dataset`.
 
     Examples
     --------

@@ -1,15 +1,14 @@
-"""Errors, checks of arguments, paths, class names and seeded splits for the readers of data sets."""
+"""Errors, checks, class names and seeded splits for the readers of data sets."""
 
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from densecal.shift.corruptions.constants import SEVERITIES
 
 Image = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -61,11 +60,10 @@ def three_floats(values: Sequence[float], argument: str) -> tuple[float, float, 
     return numbers[0], numbers[1], numbers[2]
 
 
-def check_choice(value: str, choices: Iterable[str], argument: str, name: str) -> None:
+def check_choice(value: object, choices: Sequence[object], argument: str, name: str) -> None:
     """Raise an error that lists the choices, unless the value is one of them."""
-    allowed = tuple(choices)
-    if value not in allowed:
-        raise ValueError(f"{argument} of {name} must be one of {', '.join(allowed)}; got {value!r}")
+    if value not in choices:
+        raise ValueError(f"{argument} of {name} must be one of {', '.join(map(str, choices))}; got {value!r}")
 
 
 def find_first(candidates: Sequence[Path], what: str, how_to_get: str) -> Path:
@@ -77,15 +75,33 @@ def find_first(candidates: Sequence[Path], what: str, how_to_get: str) -> Path:
     raise MissingDatasetError(f"{what} not found: looked for {tried}. {how_to_get}")
 
 
+@contextmanager
+def published_file(path: Path) -> Iterator[None]:
+    """Name the file in every error while it is read: a damaged file can raise anything."""
+    if not path.exists():
+        raise MissingDatasetError(f"{path} not found; unpack the archive again")
+    try:
+        yield
+    except Exception as error:
+        raise DatasetError(
+            f"{path} is damaged or not the published file ({type(error).__name__}: {error}); unpack the archive again"
+        ) from error
+
+
+def check_count(where: Path, found: int, expected: int, what: str, *, complete: bool) -> None:
+    """Raise an error unless all images or classes are present, or any if they need not be complete."""
+    if complete and found != expected:
+        raise DatasetError(
+            f"{where} has {found:,} of the {expected:,} {what}; unpack the archive again, "
+            f"or pass complete=False to use those that are present"
+        )
+    if not found:
+        raise MissingDatasetError(f"{where} has no {what}")
+
+
 def read_class_names(file: str) -> tuple[str, ...]:
     """Return the class names in a file of this package, one per line."""
     return tuple((importlib.resources.files(__package__) / file).read_text(encoding="utf-8").split())
-
-
-def check_severity(severity: int, name: str) -> None:
-    """Raise an error unless the severity is one of the published ones."""
-    if severity not in SEVERITIES:
-        raise ValueError(f"severity of {name} must be 1 to 5, got {severity!r}; severity 0 is the clean set")
 
 
 def seeded_split(total: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.shift.corruptions.constants import SEVERITIES
 from densecal.shift.datasets.base import ImageArrays
 from densecal.shift.datasets.checks import (
     DatasetError,
@@ -19,12 +19,12 @@ from densecal.shift.datasets.checks import (
     Labels,
     MissingDatasetError,
     check_choice,
-    check_severity,
     find_first,
+    published_file,
     read_class_names,
     seeded_split,
 )
-from densecal.shift.datasets.files import ImageFiles, join_classes, list_folders, list_images
+from densecal.shift.datasets.files import ImageFolder
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -56,7 +56,6 @@ class CIFAR10(ImageArrays):
     title: ClassVar[str] = "CIFAR-10"
     class_names: ClassVar[tuple[str, ...]] = CIFAR10_CLASSES
     folder: ClassVar[str] = "cifar-10-batches-py"
-    archive: ClassVar[str] = "cifar-10-python.tar.gz"
     label_key: ClassVar[bytes] = b"labels"
     train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{i}" for i in range(1, 6))
     test_file: ClassVar[str] = "test_batch"
@@ -79,23 +78,16 @@ class CIFAR10(ImageArrays):
         if folders.is_dir() and not (root / cls.folder).exists():
             return _read_class_folders(folders, cls.class_names, rows)
         files = (cls.test_file,) if split == "test" else cls.train_files
-        folder = cls._find(root, files)
+        folder = find_first(
+            [root / cls.folder / files[0], root / files[0]],
+            cls.title,
+            f"Download {cls.title.lower()}-python.tar.gz ('{cls.title} python version') from the CIFAR home page of "
+            f"the University of Toronto and unpack it in {root}, so that {root / cls.folder / files[0]} exists. "
+            f"PNG files are read from {root / 'train' / cls.class_names[0]} and so on.",
+        ).parent
         parts = [_read_batch(folder / name, cls.label_key, rows // len(files)) for name in files]
-        images = np.concatenate([pixels for pixels, _ in parts])
-        return images, np.concatenate([np.asarray(labels) for _, labels in parts])
-
-    @classmethod
-    def _find(cls, root: Path, files: tuple[str, ...]) -> Path:
-        how = (
-            f"Download {cls.archive} ('{cls.title} python version') from the CIFAR home page of the University of "
-            f"Toronto and unpack it in {root}, so that {root / cls.folder / files[0]} exists. "
-            f"PNG files are read from {root / 'train' / cls.class_names[0]} and so on."
-        )
-        folder = find_first([root / cls.folder / files[0], root / files[0]], cls.title, how).parent
-        for name in files[1:]:
-            if not (folder / name).exists():
-                raise MissingDatasetError(f"{cls.title} is incomplete: {folder / name} is missing. {how}")
-        return folder
+        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return images, labels
 
     @classmethod
     def _split_indices(cls, split: str) -> NDArray[np.int64]:
@@ -112,16 +104,7 @@ class CIFAR10(ImageArrays):
 
 
 class CIFAR100(CIFAR10):
-    """CIFAR-100 with its 100 fine labels, from the official Python files or from PNG files in one folder per class.
-
-    Parameters
-    ----------
-    root : path
-        The folder that holds ``cifar-100-python``, or that folder itself, or a folder with ``train/CLASS/*.png``
-        and ``test/CLASS/*.png``, as in :class:`CIFAR10`.
-    split : {"train", "val", "train+val", "test"}
-        As in :class:`CIFAR10`.
-    """
+    """CIFAR-100 with its 100 fine labels, from ``cifar-100-python`` or PNG files; see :class:`CIFAR10`."""
 
     mean = (0.5071, 0.4865, 0.4409)
     std = (0.2673, 0.2564, 0.2762)
@@ -129,7 +112,6 @@ class CIFAR100(CIFAR10):
     title = "CIFAR-100"
     class_names = read_class_names("cifar100_classes.txt")
     folder = "cifar-100-python"
-    archive = "cifar-100-python.tar.gz"
     label_key = b"fine_labels"
     train_files = ("train",)
     test_file = "test"
@@ -153,7 +135,7 @@ class CIFAR10C(ImageArrays):
 
     def __init__(self, root: str | PathLike[str], corruption: str, severity: int) -> None:
         title, rows = f"{self.clean.title}-C", self.clean.test_size
-        check_severity(severity, title)
+        check_choice(severity, SEVERITIES, "severity", title)
         folder = find_first(
             [Path(root, title, "labels.npy"), Path(root, "labels.npy")],
             title,
@@ -226,42 +208,32 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 def _read_batch(path: Path, label_key: bytes, rows: int) -> tuple[Image, list[int]]:
     """Return the images (rows, 32, 32, 3) and labels of one official batch file, a pickle of Python 2."""
-    try:
+    with published_file(path):
         content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         data, labels = content[b"data"], content[label_key]
-        if not isinstance(data, _Recorded) or not isinstance(labels, list):
-            raise ValueError("its data are not an array, or its labels not a list")
+        if not isinstance(data, _Recorded):
+            raise ValueError("its data are not an array")
         pixels = data.pixels()
         if pixels.shape != (rows, 3072) or len(labels) != rows:
             raise ValueError(f"expected {rows} rows of 3072 and {rows} labels, got {pixels.shape} and {len(labels)}")
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged pickle can raise anything
-        reason = f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise DatasetError(
-            f"{path} is not the official batch file, or is damaged: {reason}. Unpack the official archive again."
-        ) from error
     return np.ascontiguousarray(pixels.reshape(rows, 3, 32, 32).transpose(0, 2, 3, 1)), labels
 
 
-def _read_class_folders(folder: Path, classes: Sequence[str], rows: int) -> tuple[Image, Labels]:
+def _read_class_folders(folder: Path, classes: tuple[str, ...], rows: int) -> tuple[Image, Labels]:
     """Return the images (rows, 32, 32, 3) and labels of a folder of ``apple/*.png``, ..., in a fixed random order.
 
     The file names do not contain the official order. Sorted by class, the first images would all be of one class.
     """
-    found = list_folders(folder)
-    if found != sorted(classes):
-        wrong = sorted(set(found) ^ set(classes))
+    files = ImageFolder(folder)
+    if files.classes != classes:
+        wrong = sorted(set(files.classes) ^ set(classes))
         raise DatasetError(
             f"{folder}: expected {len(classes)} folders named after the classes ({classes[0]}, {classes[1]}, ...), "
             f"missing or unknown: {', '.join(wrong[:3])}. Use ImageFolder for other image trees."
         )
-    paths, labels = join_classes([list_images(folder / name) for name in classes], range(len(classes)))
-    if len(paths) != rows:
-        raise DatasetError(f"{folder} has {len(paths):,} of the {rows:,} images; copy the folder again")
-    order = np.random.RandomState(1).permutation(rows)
-    files = ImageFiles(paths, labels, classes, name=str(folder), split="", transform=None)
-    images, labels = files.batch(order)
+    if len(files) != rows:
+        raise DatasetError(f"{folder} has {len(files):,} of the {rows:,} images; copy the folder again")
+    images, labels = files.batch(np.random.RandomState(1).permutation(rows))
     if images.shape[1:] != (32, 32, 3):
         raise DatasetError(f"{folder}: expected images of 32x32, got {images.shape[2]}x{images.shape[1]}")
     return images, labels
@@ -269,12 +241,8 @@ def _read_class_folders(folder: Path, classes: Sequence[str], rows: int) -> tupl
 
 def _load_array(path: Path, shape: tuple[int, ...]) -> Image:
     """Memory-map a .npy file and check that it is complete and has the published shape."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise DatasetError(f"{path} is damaged or not a .npy file ({error}); unpack the archive again") from error
-    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "ui":
-        raise DatasetError(
-            f"{path}: expected integers of shape {shape}, as published, got {array.dtype} of shape {array.shape}"
-        )
-    return cast("Image", array)
+    with published_file(path):
+        array: Image = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.shape != shape or array.dtype.kind not in "ui":
+            raise ValueError(f"expected integers of shape {shape}, got {array.dtype} of shape {array.shape}")
+    return array

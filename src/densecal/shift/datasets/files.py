@@ -97,9 +97,7 @@ class ImageFiles(Dataset):
         try:
             with PIL.Image.open(path) as opened:
                 image = opened.convert("RGB")
-        except FileNotFoundError:
-            raise DatasetError(f"{path} was removed after the data set was opened") from None
-        except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
+        except Exception as error:  # a damaged image can raise anything
             raise DatasetError(f"{path} cannot be read as an image ({error}); replace the damaged file") from error
         try:
             # Copy, because Pillow's buffer is read-only.
@@ -130,7 +128,7 @@ class ImageFolder(ImageFiles):
         Maps each RGB ``PIL.Image`` to the image to return. ``ResizeCrop(256, 224)`` resizes photographs for ImageNet
         classifiers; by default images are not resized.
     mean, std : three floats, optional
-        Normalisation; ImageNet's by default.
+        The attributes of :class:`Dataset`.
 
     Examples
     --------
@@ -163,13 +161,11 @@ class ImageFolder(ImageFiles):
         names = list_folders(folder)
         if set(names) <= set(_USUAL_SPLITS):
             self.splits = tuple(name for name in _USUAL_SPLITS if name in names)
-        if split is not None:
-            if not self.splits:
-                raise ValueError(f"split={split!r}: {folder} has class folders instead of one folder per split")
+        if self.splits:
             check_choice(split, self.splits, "split", str(folder))
-            folder /= split
-        elif self.splits:
-            raise ValueError(f"{folder} has one folder per split; pass split= one of {', '.join(self.splits)}")
+            folder /= str(split)
+        elif split is not None:
+            raise ValueError(f"split={split!r}: {folder} has class folders instead of one folder per split")
         classes = list_folders(folder)
         if not classes:
             raise DatasetError(f"{folder} has no class folders. {expected}")

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.shift.corruptions.constants import SEVERITIES
 from densecal.shift.datasets.checks import (
     DatasetError,
     Labels,
-    MissingDatasetError,
     check_choice,
-    check_severity,
+    check_count,
     find_first,
+    published_file,
     read_class_names,
     seeded_split,
 )
@@ -46,8 +47,8 @@ class ImageNet(ImageFiles):
         "val" and "test" are a fixed seeded split of the official 50,000 validation images into 12,500 and
         37,500; "val+test" is all of them; "train-1%" is a fixed seeded 1 % of the training images.
     transform : callable, optional
-        Maps each RGB ``PIL.Image`` to the image to return, before any corruption. By default the published
-        evaluation transform: short side to 256, central 224 x 224 pixels. None leaves images unchanged.
+        As in :class:`ImageFolder`. By default the published evaluation transform: short side to 256, central
+        224 x 224 pixels.
     complete : bool
         Whether to require all images; False reads the images that are present, with their official labels and splits.
     """
@@ -111,7 +112,7 @@ class ImageNetC(ImageFiles):
         complete: bool = True,
     ) -> None:
         check_choice(split, self.splits, "split", "ImageNet-C")
-        check_severity(severity, "ImageNet-C")
+        check_choice(severity, SEVERITIES, "severity", "ImageNet-C")
         tree = find_first(
             [Path(root, family, corruption, str(severity)) for family in _FAMILIES],
             f"ImageNet-C's {corruption}, severity {severity},",
@@ -133,7 +134,7 @@ def _list_training(root: Path, complete: bool) -> tuple[list[str], Labels]:
         f"one folder per class, so that {root / 'train' / IMAGENET_WNIDS[0] / 'n01440764_18.JPEG'} exists.",
     )
     paths, labels = _list_class_folders(tree)
-    _check_count(tree, len(paths), TRAIN_SIZE, complete)
+    check_count(tree, len(paths), TRAIN_SIZE, "images", complete=complete)
     return paths, labels
 
 
@@ -161,7 +162,7 @@ def _choose_split(tree: Path, paths: list[str], labels: Labels, split: str, comp
     unique, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
         raise DatasetError(f"{tree} has the validation image number {unique[counts > 1][0]} more than once")
-    _check_count(tree, len(unique), VALIDATION_SIZE, complete)
+    check_count(tree, len(unique), VALIDATION_SIZE, "images", complete=complete)
     chosen = np.argsort(numbers)
     if split != "val+test":
         val, test = seeded_split(VALIDATION_SIZE, VALIDATION_SIZE // 4)
@@ -188,25 +189,13 @@ def _numbers(paths: Sequence[str]) -> NDArray[np.int64]:
     numbers = np.empty(len(paths), np.int64)
     for i, path in enumerate(paths):
         match = _VALIDATION_NAME.search(path)
-        if match is None:
+        if match is None or not 1 <= int(match[1]) <= VALIDATION_SIZE:
             raise DatasetError(
-                f"{path}: validation images must keep their official names, ILSVRC2012_val_########.JPEG, "
-                "because the number determines the split of an image"
+                f"{path}: validation images must keep their official names, ILSVRC2012_val_00000001.JPEG to "
+                f"ILSVRC2012_val_{VALIDATION_SIZE:08d}.JPEG, because the number determines the split of an image"
             )
         numbers[i] = int(match[1])
-        if not 1 <= numbers[i] <= VALIDATION_SIZE:
-            raise DatasetError(f"{path}: the official number must be from 1 to {VALIDATION_SIZE:,}")
     return numbers
-
-
-def _check_count(tree: Path, found: int, expected: int, complete: bool) -> None:
-    if complete and found != expected:
-        raise DatasetError(
-            f"{tree} has {found:,} of the {expected:,} images; unpack the archive again, "
-            "or pass complete=False to use the images that are present"
-        )
-    if not found:
-        raise MissingDatasetError(f"{tree} has no images")
 
 
 def _devkit_labels(folder: Path) -> Labels:
@@ -215,41 +204,21 @@ def _devkit_labels(folder: Path) -> Labels:
     The kit numbers the classes in its own order (``ILSVRC2012_ID``, from 1). ``meta.mat`` maps these numbers to
     WordNet ids, and a label is the position of the id in the sorted ids.
     """
-    truth_file, meta_file = folder / "ILSVRC2012_validation_ground_truth.txt", folder / "meta.mat"
-    for file in (truth_file, meta_file):
-        if not file.exists():
-            raise MissingDatasetError(
-                f"{file} not found; flat validation images need it for their labels. Download "
-                f"ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page and unpack it in {folder.parent.parent}."
-            )
-    label_of = _label_of_kit_number(meta_file)
-    try:
-        numbers = [int(line) for line in truth_file.read_text().split()]
-    except ValueError as error:
-        raise DatasetError(f"{truth_file}: expected one class number per line ({error})") from error
-    if len(numbers) != VALIDATION_SIZE:
-        raise DatasetError(
-            f"{truth_file} has {len(numbers):,} lines, not the official {VALIDATION_SIZE:,}; unpack the kit again"
-        )
-    unknown = set(numbers) - set(label_of)
-    if unknown:
-        raise DatasetError(f"{truth_file} has the class number {min(unknown)}, which {meta_file} does not list")
-    return np.array([label_of[number] for number in numbers], np.int64)
-
-
-def _label_of_kit_number(meta_file: Path) -> dict[int, int]:
     from scipy.io import loadmat
 
-    try:
-        synsets = np.atleast_1d(loadmat(meta_file, squeeze_me=True)["synsets"])
-        fields = (synsets[field] for field in ("ILSVRC2012_ID", "WNID", "num_children"))
-        # Inner nodes of the WordNet tree, which have children, are not classes.
-        wnid_of = {int(number): str(wnid) for number, wnid, children in zip(*fields, strict=True) if int(children) == 0}
-    except Exception as error:  # a damaged .mat file can raise anything
-        raise DatasetError(
-            f"{meta_file} is damaged or not the kit's list of synsets ({type(error).__name__}: {error}); "
-            "unpack the kit again"
-        ) from error
-    if set(wnid_of.values()) != set(_LABEL_OF_WNID):
-        raise DatasetError(f"{meta_file} does not list ImageNet's 1,000 classes; unpack the kit again")
-    return {number: _LABEL_OF_WNID[wnid] for number, wnid in wnid_of.items()}
+    truth_file = find_first(
+        [folder / "ILSVRC2012_validation_ground_truth.txt"],
+        "The labels of the flat validation images",
+        f"Download ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page and unpack it in {folder.parent.parent}.",
+    )
+    with published_file(folder / "meta.mat"):
+        synsets = np.atleast_1d(loadmat(folder / "meta.mat", squeeze_me=True)["synsets"])
+        classes = synsets[synsets["num_children"] == 0]  # the other nodes of the WordNet tree are no classes
+        label_of = {int(kit): _LABEL_OF_WNID[wnid] for kit, wnid in classes[["ILSVRC2012_ID", "WNID"]]}
+        if len(label_of) != len(IMAGENET_WNIDS):
+            raise ValueError(f"expected {len(IMAGENET_WNIDS):,} classes, found {len(label_of):,}")
+    with published_file(truth_file):
+        numbers = [int(line) for line in truth_file.read_text().split()]
+        if len(numbers) != VALIDATION_SIZE:
+            raise ValueError(f"expected {VALIDATION_SIZE:,} class numbers, found {len(numbers):,}")
+        return np.array([label_of[number] for number in numbers], np.int64)

@@ -6,7 +6,7 @@ import json
 from os import PathLike
 from pathlib import Path
 
-from densecal.shift.datasets.checks import DatasetError, MissingDatasetError, check_choice, find_first
+from densecal.shift.datasets.checks import DatasetError, check_choice, check_count, find_first, published_file
 from densecal.shift.datasets.files import ImageFiles, ResizeCrop, Transform, join_classes, list_folders, list_images
 
 _CLASS_COUNTS = {"ood": 200, "overlap": 113, "all": 313}
@@ -24,8 +24,8 @@ class ObjectNet(ImageFiles):
         "ood" has the 200 classes that are not in ImageNet, for out-of-distribution detection; "overlap" has the 113
         classes that are; "all" has both. Labels are positions in :attr:`classes`, not ImageNet labels.
     transform : callable, optional
-        Maps each RGB ``PIL.Image`` to the image to return. By default: crop the border, resize the short side to 256,
-        crop the central 224 x 224 pixels.
+        As in :class:`ImageFolder`. By default: crop the border, resize the short side to 256, crop the central
+        224 x 224 pixels.
     complete : bool
         Whether to require all 313 classes; False reads the classes that are present.
     """
@@ -66,31 +66,19 @@ def _folders_of_split(base: Path, split: str, complete: bool) -> list[str]:
     if unknown:
         raise DatasetError(f"{base / 'mappings'}: the two files do not match: no folder has the label {min(unknown)!r}")
     present = set(list_folders(base / "images"))
-    foreign = present - set(label_of_folder)
-    if foreign:
-        raise DatasetError(f"{base / 'images' / min(foreign)} is not a folder of ObjectNet 1.0")
     found = [
         name
         for name, label in sorted(label_of_folder.items())
         if name in present and (split == "all" or (label in in_imagenet) == (split == "overlap"))
     ]
-    if complete and len(found) != _CLASS_COUNTS[split]:
-        raise DatasetError(
-            f"{base / 'images'} has {len(found)} of the {_CLASS_COUNTS[split]} classes of the split {split!r}; "
-            "unpack the archive again, or pass complete=False to use the classes that are present"
-        )
-    if not found:
-        raise DatasetError(f"{base / 'images'} has no class of the split {split!r}")
+    classes = f"classes of the split {split!r}"
+    check_count(base / "images", len(found), _CLASS_COUNTS[split], classes, complete=complete)
     return found
 
 
 def _read_mapping(path: Path) -> dict[str, str]:
-    if not path.exists():
-        raise MissingDatasetError(f"{path} not found; it is part of objectnet-1.0.zip, unpack the archive again")
-    try:
+    with published_file(path):
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DatasetError(f"{path} is damaged ({error}); unpack the archive again") from error
-    if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
-        raise DatasetError(f"{path}: expected a JSON object with string values, as published; unpack the archive again")
-    return content
+        if not isinstance(content, dict):
+            raise TypeError("expected a JSON object")
+        return content

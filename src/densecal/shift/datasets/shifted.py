@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from os import PathLike
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,21 +33,17 @@ class _Changed(Wrapper):
     def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
         """Return a changed uint8 (B, H, W, 3) batch; image j is sample ``positions[j]`` of the data set."""
 
-    def _read(self, positions: NDArray[np.int64]) -> list[Image]:
+    def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
         import torch
 
-        images = self.dataset._read(positions)
-        # Images of different sizes cannot be batched. Changing them one by one gives the same result.
-        alike = len({image.shape for image in images}) == 1
-        parts = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(images))]
-        changed: list[Image] = []
-        for part in parts:
-            batch = torch.from_numpy(np.stack(list(images[part])))
-            changed += list(self._on_device(batch, positions[part]).cpu().numpy())
-        return changed
+        def changed(images: Image, positions: NDArray[np.int64]) -> Image:
+            return self._on_device(torch.from_numpy(images), positions).cpu().numpy()
 
-    def _stack(self, positions: NDArray[np.int64]) -> Image:
-        return cast("Image", self._tensors(positions).cpu().numpy())
+        images = self.dataset._read(positions)
+        if len({image.shape for image in images}) == 1:
+            return changed(np.asarray(images), positions)
+        # Images of different sizes cannot be batched. Changing them one by one gives the same result.
+        return [changed(image[None], positions[[i]])[0] for i, image in enumerate(images)]
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
         images = self.dataset._tensors(positions)
@@ -121,10 +117,8 @@ class Perturbed(_Changed):
     ----------
     dataset : Dataset
         The clean data set.
-    seed : int
-        Seed of the perturbations.
-    device : str or torch.device, optional
-        Device for the perturbation; see :class:`Shifted`.
+    seed, device
+        As in :class:`Shifted`.
     **options
         Passed to :func:`densecal.shift.perturb`.
 

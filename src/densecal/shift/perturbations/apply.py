@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from densecal.arrays.checks import check_choice
 from densecal.shift.batches import Batch, Images, Index, run_in_parts
 from densecal.shift.perturbations import effects
 from densecal.shift.perturbations.plan import Border, PerturbationPlan, plan_perturbations
 
-_Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-def _named(*names: str) -> dict[str, _Draw]:
-    return {name: getattr(effects, name) for name in names}
-
-
-_MAPS = _named("rotate", "shear", "translate", "scale", "flip")
-_TABLES = _named("posterise", "solarise", "gamma", "channel_offset")
-_MATRICES = _named("channel_mix", "hue")
+_MAPS = ("rotate", "shear", "translate", "scale", "flip")
+_TABLES = ("posterise", "solarise", "gamma", "channel_offset")
+_MATRICES = ("channel_mix", "hue")
 
 
 def perturb(
@@ -70,8 +64,7 @@ def perturb(
     >>> perturb(images, seed=1, kinds=["rotate", "cutout"], strength=(0.3, 0.6)).shape
     (2, 32, 32, 3)
     """
-    if border not in effects.BORDERS:
-        raise ValueError(f"border must be one of {', '.join(effects.BORDERS)}; got {border!r}.")
+    check_choice("border", border, Border)
     batch = Batch.of(images, index)
     plan = plan_perturbations(batch.index, seed, strength=strength, skew=skew, kinds=kinds, per_image=per_image)
     planes = batch.planes.clone()
@@ -95,11 +88,12 @@ def _apply(planes: Tensor, chosen: np.ndarray, name: str, plan: PerturbationPlan
 
 
 def _perturb(images: Tensor, name: str, strength: np.ndarray, numbers: np.ndarray, border: Border) -> Tensor:
+    effect = getattr(effects, name)
     if name in _MAPS:
-        return effects.warp(images, _MAPS[name](strength, numbers), border)
+        return effects.warp(images, effect(strength, numbers), border)
     if name in _TABLES:
-        return effects.apply_tables(images, _TABLES[name](strength, numbers))
+        return effects.apply_tables(images, effect(strength, numbers))
     if name in _MATRICES:
-        return effects.apply_matrices(images, _MATRICES[name](strength, numbers))
-    changed: Tensor = getattr(effects, name)(images, strength, numbers)
+        return effects.apply_matrices(images, effect(strength, numbers))
+    changed: Tensor = effect(images, strength, numbers)
     return changed
