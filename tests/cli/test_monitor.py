@@ -266,8 +266,8 @@ def test_a_window_that_can_hardly_ring_is_pointed_out(densecal, folder, tmp_path
     small = densecal(*run, "one.safetensors")
     said = " ".join(small.err.split()).replace("\u202f", " ")
     assert small.code == 0
-    assert "warning: A window of 1 sample can hardly raise an alarm: its estimate would have to lie below" in said
-    assert "but guessing has an accuracy of 10.0 %. Use larger windows: --window" in said
+    assert "warning: An alarm is unlikely: alarm_below is 80.0%, but even eight windows in a row raise one only" in said
+    assert "or use larger windows." in said
     assert densecal(*run, folder / "day-1.safetensors").err == ""
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from densecal import DAC, FeatureBank, Monitor, Outputs
-from densecal.cli.windows import print_windows
+from densecal.cli.tables import print_windows
 from densecal.demo import load_demo, load_domains
 from densecal.report import write_monitor_report
 from densecal.report.monitor_page import describe_status

@@ -8,7 +8,7 @@ import numpy as np
 
 from densecal.arrays import Array, namespace, softmax, to_numpy
 from densecal.arrays.checks import as_floats
-from densecal.calibrators.solvers.masks import count_masked_labels
+from densecal.calibrators.solvers.masks import MASKED_TEMPERATURES
 from densecal.display import counted
 from densecal.errors import warn_user
 from densecal.io.files import listed
@@ -17,6 +17,9 @@ from densecal.outputs import Outputs
 FEW_VALIDATION_SAMPLES = 1000
 FEW_PER_CLASS = 20
 FEW_TRAINING_SAMPLES = 100
+SMALLEST_MASK = 5e3
+"""A label whose logit is this far below the largest is masked, by -1e4, -1e9 or the lowest float, if the typical
+margin between the two largest logits is much smaller."""
 
 
 def warn_of_small_bank(n_samples: int, n_classes: int) -> None:
@@ -54,7 +57,7 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
         found.append(
             f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
         )
-    if n_masked := count_masked_labels(validation.logits, validation.labels):
+    if n_masked := _count_masked_labels(validation.logits, validation.labels):
         found.append(
             f"{n_masked:,} of {len(validation):,} validation samples have the label of a masked class (a logit far "
             "below the largest). No temperature makes such a label probable, so the fit is useless. Leave these "
@@ -99,3 +102,14 @@ def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
     if not is_confident or not has_enough_samples:
         return None
     return f"accuracy {accuracy:.1%}, with shuffled labels {100 * chance:.1f} ± {error:.1%}"
+
+
+def _count_masked_labels(logits: Array, labels: Array) -> int:
+    """Return how many labels are those of masked classes. Scores in large units have large gaps, but no masks."""
+    scores, true = to_numpy(logits), to_numpy(labels)
+    below_top = scores.max(axis=1).astype(np.float64) - scores[np.arange(len(true)), true]
+    if not (below_top > SMALLEST_MASK).any():
+        return 0
+    second, largest = np.partition(scores, -2, axis=1)[:, -2:].T.astype(np.float64)
+    typical = float(np.median(largest - second))
+    return int((below_top > max(SMALLEST_MASK, MASKED_TEMPERATURES * typical)).sum())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,9 +82,13 @@ def _report_error(error: Exception, *, debug: bool) -> int:
     return WRONG_USAGE if isinstance(error, (UsageError, SettingError)) else FAILED
 
 
-def _print_error(message: str) -> None:
-    typer.secho("densecal: ", fg=typer.colors.RED, bold=True, nl=False, err=True)
+def _print_error(message: str, label: str = "densecal", colour: str = typer.colors.RED) -> None:
+    typer.secho(f"{label}: ", fg=colour, bold=True, nl=False, err=True)
     typer.echo(printable(message), err=True)
+
+
+def _print_warning(message: str) -> None:
+    _print_error(message, "warning", typer.colors.YELLOW)
 
 
 def open_console() -> Console:
@@ -110,20 +113,10 @@ def shown(text: str) -> str:
 
 def print_json(data: Mapping[str, Any]) -> None:
     """Print JSON, with null for NaN and infinity, and control characters escaped."""
-    text = json.dumps(_to_json(data), indent=2, ensure_ascii=False)
+    encoded = json.dumps(data, default=lambda value: str(value) if isinstance(value, Path) else value.tolist())
+    plain = json.loads(encoded, parse_constant=lambda _: None)
+    text = json.dumps(plain, indent=2, ensure_ascii=False)
     typer.echo("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _to_json(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_json(one) for one in value]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return _to_json(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager
@@ -141,14 +134,8 @@ def collect_warnings() -> Iterator[list[str]]:
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     messages[:] = dict.fromkeys(messages)
-    print_warnings(messages)
-
-
-def print_warnings(messages: Iterable[str]) -> None:
-    """Print each warning as one line on standard error."""
     for text in messages:
-        typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
-        typer.echo(printable(text), err=True)
+        _print_warning(text)
 
 
 @contextmanager
@@ -158,19 +145,15 @@ def print_saved(path: Path) -> Iterator[None]:
         yield
     # Rich exits if the reader of a pipe has gone.
     except (OSError, SystemExit) as error:
-        _discard_stdout()
+        # Discard the buffer of standard output: Python would try to write it at exit, and fail again.
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "the pipe is closed"
         with suppress(OSError):
             saved = f"but {path} was saved: do not run the command again."
-            print_warnings([f"the result could not be printed ({reason}), {saved}"])
-
-
-def _discard_stdout() -> None:
-    """Discard the buffer of standard output: Python would try to write it at exit, and fail again."""
-    with suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+            _print_warning(f"the result could not be printed ({reason}), {saved}")
 
 
 def print_values(title: str, values: Mapping[str, str]) -> None:

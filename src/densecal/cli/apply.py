@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from densecal.cli.app import collect_warnings, print_json, print_values
-from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import (
     FILES,
     RAY,
@@ -21,11 +20,11 @@ from densecal.cli.inputs import (
     expand,
     with_options,
 )
+from densecal.errors import require
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.io.output_files import FileLayout
-    from densecal.outputs import Outputs
 
 WRITTEN = (".csv", ".tsv", ".parquet", ".npz")
 
@@ -50,6 +49,7 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
+    from densecal.cli.calibrator_files import read_calibrator
     from densecal.display import percent
 
     _check_output(output, run_on.engine)
@@ -79,18 +79,13 @@ def apply(
 
 
 def _check_output(output: Path, engine: str) -> None:
-    from densecal.errors import require
-    from densecal.io.files import check_output_file
-
     if engine == RAY:
         if output.suffix or output.is_file():
             raise UsageError(f"--output must be a folder for --engine ray, got {output.name!r}.")
         output.mkdir(exist_ok=True)
-        return
-    check_output_file(output)
-    if output.suffix not in WRITTEN:
+    elif output.suffix not in WRITTEN:
         raise UsageError(f"--output must end in {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}, got {output.name!r}.")
-    if output.suffix == ".parquet":
+    elif output.suffix == ".parquet":
         require("pyarrow", "parquet", "Writing Parquet")
 
 
@@ -120,10 +115,14 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
     for path in paths:
         content = output_files.read(path, layout)
         layout = layout.following(content)
+        columns = {} if content.ids is None else {layout.id or "ids": content.ids}
         with name_file_in_errors(path):
-            columns = _calibrate(fitted, make_outputs(path, content))
-        if content.ids is not None:
-            columns = {layout.id or "ids": content.ids, **columns}
+            outputs = fitted.measure(make_outputs(path, content))
+            columns["probabilities"] = probabilities = fitted.predict_proba(outputs)
+            columns["predicted"] = probabilities.argmax(axis=1)
+            columns["confidence"] = fitted.confidence(outputs)
+            if fitted.density_stage is not None:
+                columns["temperature"] = fitted.density_stage.temperatures(outputs)
         if found and list(found) != list(columns):
             raise ValueError(f"{path} and {paths[0]} must both have sample ids, or neither.")
         for name, values in columns.items():
@@ -134,20 +133,6 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
         joined["predicted"] = np.array(layout.classes, dtype=object)[joined["predicted"]]
     _write_columns(output, probabilities, joined, layout.classes, layout.delimiter)
     return _Applied(len(probabilities), float(joined["confidence"].sum(dtype=float)), list(joined))
-
-
-def _calibrate(fitted: Calibrator, outputs: Outputs) -> dict[str, Any]:
-    """Return the probabilities and the columns derived from them, by name."""
-    outputs = fitted.measure(outputs)
-    probabilities = fitted.predict_proba(outputs)
-    columns = {
-        "probabilities": probabilities,
-        "predicted": probabilities.argmax(axis=1),
-        "confidence": fitted.confidence(outputs),
-    }
-    if fitted.density_stage is not None:
-        columns["temperature"] = fitted.density_stage.temperatures(outputs)
-    return columns
 
 
 def _write_columns(

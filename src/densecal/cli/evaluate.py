@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, printable
-from densecal.cli.calibrator_files import read_calibrators
+from densecal.cli.app import collect_warnings, open_console, print_json, printable
 from densecal.cli.inputs import (
     FILES,
     EngineOptions,
@@ -23,13 +22,12 @@ from densecal.cli.inputs import (
     usage_errors,
     with_options,
 )
-from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
+from densecal.errors import warn_user
 from densecal.io.files import listed, name_file_in_errors, split_name
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.evaluation import EvaluationTable
-    from densecal.evaluation.predictions import Mapper
     from densecal.evaluation.test_sets import LoadedSet
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs
@@ -110,16 +108,15 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
+    from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
-    found = _read_inputs(options, files.layout(), metric or [])
-    with run_on.open() as on_ray:
-        table = found.evaluate(options, metric or [], mapper=None if on_ray is None else on_ray.map_tasks)
+    found = _evaluate(options, files.layout(), metric or [], run_on)
     if as_json:
-        print_json(found.as_json(table))
+        print_json(found.as_json())
         return
-    console = open_console()
+    console, table = open_console(), found.table
     console.print(severity_table(table, console.width))
     console.print(metrics_table(table))
     console.print(sets_table(table, console.width))
@@ -138,117 +135,110 @@ def report(
 ) -> None:
     """Write a self-contained HTML report on how well confidences are calibrated."""
     from densecal.evaluation.test_sets import severity_line
-    from densecal.io.files import check_output_file
     from densecal.report import judge, write_report
 
-    check_output_file(output)
     check_outputs({"--output": output}, options.files())
-    found = _read_inputs(options, files.layout())
-    table = found.evaluate(options)
+    found = _evaluate(options, files.layout())
     write_report(
         output,
         found.calibrators,
         [one.condition for one in found.sets],
         title=title,
-        table=table,
+        table=found.table,
         validation=found.validation,
         warnings=found.warnings,
     )
     if as_json:
-        print_json({"report": output, **found.as_json(table)})
+        print_json({"report": output, **found.as_json()})
         return
     console = open_console()
     console.print(printable(severity_line(found.sets)), markup=False, style="dim")
-    console.print(printable(judge(table).headline), markup=False)
+    console.print(printable(judge(found.table).headline), markup=False)
     console.print(printable(f"written to {output}"), markup=False, style="dim")
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class _Evaluation:
     calibrators: dict[str, Calibrator]
     sets: list[LoadedSet]
     validation: Outputs | None
+    table: EvaluationTable
     warnings: list[str]
 
-    def evaluate(
-        self, options: EvaluationOptions, metrics: Sequence[str] = (), *, mapper: Mapper | None = None
-    ) -> EvaluationTable:
-        """Evaluate the calibrators on the test sets; None selects the library's default."""
-        from densecal.evaluation import evaluate_conditions
-        from densecal.report.verdict import NEEDED_METRICS
-
-        messages = self._warn_out_of_domain(metrics)
-        print_warnings(messages)
-        self.warnings.extend(messages)
-        given = {"n_resamples": options.resamples, "sample_size": options.sample_size}
-        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        if metrics:
-            chosen["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
-        conditions = [one.condition for one in self.sets]
-        with collect_warnings() as messages:
-            table = evaluate_conditions(self.calibrators, conditions, oracle=options.oracle, mapper=mapper, **chosen)
-        self.warnings.extend(messages)
-        return table
-
-    def _warn_out_of_domain(self, metrics: Sequence[str]) -> list[str]:
-        """Return warnings about out-of-domain sets and metrics that cannot be evaluated."""
-        from densecal.metrics import OOD_METRICS
-
-        severities = [one.condition.level for one in self.sets if not one.condition.out_of_domain]
-        if len(severities) < len(self.sets):
-            needs = "a set of severity 0 (--data) to compare with"
-            return [] if 0 in severities else [f"The out-of-domain sets are not evaluated: that needs {needs}."]
-        unused = [metric for metric in metrics if metric in OOD_METRICS]
-        return [f"--metric {metric} is not evaluated: it needs out-of-domain data (--ood)." for metric in unused]
-
-    def as_json(self, table: EvaluationTable) -> dict[str, Any]:
-        """Return the evaluation, the estimated accuracies, the test sets and the warnings as plain data."""
-        from densecal.report.estimates import estimate_sets
-        from densecal.report.verdict import judge
+    def as_json(self) -> dict[str, Any]:
+        """Return the evaluation, the test sets and the warnings as plain data."""
+        from densecal.cli.tables import table_as_json
 
         sets = [one.to_dict() for one in self.sets]
-        estimates = [one.to_dict() for one in estimate_sets(table, self.calibrators, judge(table).method)]
-        return {**table_as_json(table), "estimates": estimates, "sets": sets, "warnings": self.warnings}
+        return {**table_as_json(self.table, self.calibrators), "sets": sets, "warnings": self.warnings}
 
 
-def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = ()) -> _Inputs:
-    """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
+def _evaluate(
+    options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = (), run_on: EngineOptions | None = None
+) -> _Evaluation:
+    """Evaluate the calibrators, and the methods without DAC fitted on the validation set, on the test sets."""
+    from densecal.cli.calibrator_files import read_calibrators
+    from densecal.evaluation import evaluate_conditions
     from densecal.evaluation.evaluate import check_resamples, find_metrics
     from densecal.evaluation.test_sets import check_unique, read_sets
+    from densecal.report.verdict import NEEDED_METRICS
 
     with usage_errors():
         find_metrics(metrics)
         check_resamples(options.resamples or 0, ["ece"])
     paths = options.files()["--val"]
-    fitted, messages, layout = read_calibrators(options.calibrators, layout)
-    with collect_warnings() as new_messages:
-        sets: list[LoadedSet] = []
-        for sources in (options.data, options.natural, options.ood):
-            if sources:
-                sets += read_sets(
-                    sources,
-                    out_of_domain=sources is options.ood,
-                    natural=sources is options.natural,
-                    severity_from_names=not options.ignore_names,
-                    layout=layout,
-                )
+    fitted, of_fits, layout = read_calibrators(options.calibrators, layout)
+    given = {"n_resamples": options.resamples, "sample_size": options.sample_size}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if metrics:
+        chosen["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
+    with collect_warnings() as messages:
+        named: dict[str, Any] = {"severity_from_names": not options.ignore_names, "layout": layout}
+        sets = read_sets(options.data, **named)
+        if options.natural:
+            sets += read_sets(options.natural, natural=True, **named)
+        if options.ood:
+            sets += read_sets(options.ood, out_of_domain=True, **named)
         check_unique(sets)
         _check_sets(sets, list(fitted.values()))
+        _warn_out_of_domain(sets, metrics)
         validation = None
         if paths:
-            name = listed([str(path) for path in paths])
-            validation, _ = read_validation(paths, layout, "the methods without DAC are fitted on it.")
-            n_classes = sets[0].condition.outputs.n_classes
-            if validation.n_classes != n_classes:
-                raise ValueError(
-                    f"{name} has {validation.n_classes} classes, but {sets[0].path} has {n_classes}: they come from "
-                    "different classifiers."
-                )
-            for one in sets:
-                tested = {f"--val {name}": validation, f"the test set {one.path}": one.condition.outputs}
-                check_different(tested, "Calibrators are evaluated on other data than they were fitted on.")
+            name = listed(paths)
+            validation, _ = read_validation(paths, layout)
+            _check_validation(validation, name, sets)
             fitted = {**_fit_without_dac(fitted, validation, name), **fitted}
-    return _Inputs(fitted, sets, validation, messages + new_messages)
+        with (run_on or EngineOptions()).open() as on_ray:
+            chosen["mapper"] = None if on_ray is None else on_ray.map_tasks
+            table = evaluate_conditions(fitted, [one.condition for one in sets], oracle=options.oracle, **chosen)
+    return _Evaluation(fitted, sets, validation, table, of_fits + messages)
+
+
+def _warn_out_of_domain(sets: list[LoadedSet], metrics: Sequence[str]) -> None:
+    """Warn about out-of-domain sets and metrics that cannot be evaluated."""
+    from densecal.metrics import OOD_METRICS
+
+    severities = [one.condition.level for one in sets if not one.condition.out_of_domain]
+    if len(severities) == len(sets):
+        for metric in metrics:
+            if metric in OOD_METRICS:
+                warn_user(f"--metric {metric} is not evaluated: it needs out-of-domain data (--ood).")
+    elif 0 not in severities:
+        needs = "a set of severity 0 (--data) to compare with"
+        warn_user(f"The out-of-domain sets are not evaluated: that needs {needs}.")
+
+
+def _check_validation(validation: Outputs, name: str, sets: list[LoadedSet]) -> None:
+    """Raise if the validation set of that name has other classes than the test sets, or is one of them."""
+    n_classes = sets[0].condition.outputs.n_classes
+    if validation.n_classes != n_classes:
+        raise ValueError(
+            f"{name} has {validation.n_classes} classes, but {sets[0].path} has {n_classes}: they come from "
+            "different classifiers."
+        )
+    for one in sets:
+        tested = {f"--val {name}": validation, f"the test set {one.path}": one.condition.outputs}
+        check_different(tested, "Calibrators are evaluated on other data than they were fitted on.")
 
 
 def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:

@@ -9,15 +9,14 @@ import typer
 
 from densecal.cli.app import file_and_size, print_json, print_values
 from densecal.cli.inputs import RAY, DataRoot, EngineOptions, Json, UsageError, check_outputs, with_options
+from densecal.errors import require
 
 if TYPE_CHECKING:
     from densecal.cli.extraction import Pixels
-    from densecal.shift import Dataset
 
 UNTRAINED = ("torchvision:", "timm:")
 """Models with random weights unless weights are loaded. A user's own model may load its weights itself."""
-RESIZE_BEFORE_CROP = 256 / 224
-"""Size of the resized image relative to the crop, as is usual for ImageNet."""
+PIXEL_METADATA = ("pixel_mean", "pixel_std")
 
 
 Model = Annotated[str, typer.Argument(help="torchvision:NAME, timm:NAME, or your own as package.module:callable.")]
@@ -94,29 +93,39 @@ def extract(
     as_json: Json = False,
 ) -> None:
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
-    _require_torch()
+    require("torch", "torch", "densecal extract")
     if corruption and perturb:
         raise UsageError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
-    from densecal.cli.extraction import Extractor, absolute_paths, build_model, check_output
+    from densecal.cli.extraction import Extractor, absolute_paths, build_model, check_output, describe_data, open_data
+    from densecal.shift import Perturbed, Shifted
 
     is_sharded = check_output(output, is_sharded=shard_size is not None or run_on.engine == RAY)
-    check_outputs({"--output": output}, {"--weights": [] if weights is None else [weights]})
+    if not is_sharded:
+        check_outputs({"--output": output}, {"--weights": [] if weights is None else [weights]})
     given = _parse_pixels(mean, std)
     data, root = absolute_paths(data, root) if run_on.engine == RAY else (data, root)
-    dataset = _open_data(data, root, split, image_size, corruption, severity, perturb, seed)
-    metadata = {"classifier": model, **_describe_data(dataset)}
+    dataset = open_data(data, root, split, image_size)
+    if corruption is not None:
+        dataset = Shifted(dataset, corruption, severity, seed)
+    elif perturb:
+        dataset = Perturbed(dataset, seed)
+    metadata = {"classifier": model, **describe_data(dataset)}
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
-    _check_trained(model, has_weights=weights is not None or pretrained or random_weights)
+    if model.startswith(UNTRAINED) and weights is None and not (pretrained or random_weights):
+        raise UsageError(
+            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
+            "untrained model."
+        )
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
-    metadata |= {"pixel_mean": _join_numbers(pixels[0]), "pixel_std": _join_numbers(pixels[1])}
+    metadata |= {name: ", ".join(f"{one:g}" for one in pixels[place]) for place, name in enumerate(PIXEL_METADATA)}
     if ood:
         metadata["role"] = "ood"
     extractor = Extractor(network, pixels, layers, batch_size, device, with_labels=not ood)
     if not ood:
-        _check_classes(model, extractor.count_classes(dataset), dataset)
+        extractor.check_classes(model, dataset)
     with run_on.open() as on_ray:
         if is_sharded:
             is_complete = extractor.write_shards(dataset, output, metadata, shard_size, on_ray, run_on.workers)
@@ -124,40 +133,6 @@ def extract(
             is_complete = extractor.write(dataset, output, metadata)
     if is_complete:
         _print_summary(output, origin, as_json=as_json)
-
-
-def _open_data(
-    data: str,
-    root: Path | None,
-    split: str | None,
-    image_size: int | None,
-    corruption: str | None,
-    severity: int,
-    perturb: bool,
-    seed: int,
-) -> Dataset:
-    from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
-
-    crop = None if image_size is None else ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
-    dataset: Dataset = open_dataset(data, root=root, split=split, **({"transform": crop} if crop else {}))
-    if corruption is not None:
-        return Shifted(dataset, corruption, severity, seed)
-    return Perturbed(dataset, seed) if perturb else dataset
-
-
-def _check_trained(model: str, *, has_weights: bool) -> None:
-    if model.startswith(UNTRAINED) and not has_weights:
-        raise UsageError(
-            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
-            "untrained model."
-        )
-
-
-def _require_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise ImportError('densecal extract needs PyTorch: pip install "densecal[torch]".') from None
 
 
 def _parse_pixels(mean: str | None, std: str | None) -> Pixels | None:
@@ -177,29 +152,6 @@ def _parse_colours(option: str, text: str) -> tuple[float, float, float]:
     except ValueError:
         raise UsageError(f"{option} must be three numbers such as 0.5,0.5,0.5, got {text!r}.") from None
     return red, green, blue
-
-
-def _join_numbers(values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
-
-
-def _describe_data(dataset: Dataset) -> dict[str, str]:
-    """Return the metadata of a data set: its name, its corruption and severity, its split and seed."""
-    from densecal.shift import Perturbed
-
-    condition = "perturbed" if isinstance(dataset, Perturbed) else getattr(dataset, "corruption", "clean")
-    metadata = {"data": dataset.name, "condition": condition, "severity": getattr(dataset, "severity", 0)}
-    metadata |= {"split": dataset.split, "seed": getattr(dataset, "seed", "")}
-    return {name: str(value) for name, value in metadata.items() if value != ""}
-
-
-def _check_classes(model: str, n_classes: int, dataset: Dataset) -> None:
-    if n_classes != dataset.n_classes:
-        raise ValueError(
-            f"{model} has {n_classes} classes, but {dataset.name} has {dataset.n_classes}: its labels are not those of "
-            "the model. Use a data set with the model's classes, such as one folder per class in the model's order, or "
-            "--ood if the images belong to none of them."
-        )
 
 
 def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:

@@ -10,7 +10,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,15 @@ from torch.utils.data import DataLoader
 
 from densecal.cli.inputs import UsageError
 from densecal.io.array_files import check_writable
-from densecal.io.files import check_output_file
 from densecal.outputs import Outputs
 from densecal.outputs.shards import SHARD_SIZE
-from densecal.shift import Dataset
+from densecal.shift import Dataset, Perturbed, ResizeCrop, open_dataset
 from densecal.torch import extract, extract_shards
 from densecal.torch.features.layers import LayerChoice
 
 Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
+RESIZE_BEFORE_CROP = 256 / 224
+"""Size of the resized image relative to the crop, as is usual for ImageNet."""
 LAYER_CHOICES = ("auto", "paper", "all", "logits")
 WORLD_SIZE, LOCAL_RANK = "WORLD_SIZE", "LOCAL_RANK"
 """Variables that torchrun sets: the number of processes, and the index of this one on its machine."""
@@ -36,7 +36,7 @@ WORLD_SIZE, LOCAL_RANK = "WORLD_SIZE", "LOCAL_RANK"
 def check_output(output: Path, *, is_sharded: bool) -> bool:
     """Return whether the output is a folder of files; raise if it cannot be written."""
     if not is_sharded and int(os.environ.get(WORLD_SIZE, "1")) == 1:
-        check_output_file(check_writable(output))
+        check_writable(output)
         return False
     if output.suffix in (".safetensors", ".npz") or output.is_file():
         raise UsageError(f"--output must be a folder for several files, got {output.name!r}.")
@@ -52,24 +52,49 @@ def absolute_paths(data: str, root: Path | None) -> tuple[str, Path | None]:
     return data, None if root is None else root.absolute()
 
 
-@dataclass
+def open_data(data: str, root: Path | None, split: str | None, image_size: int | None) -> Dataset:
+    """Return a data set, whose image files are resized and cropped to a size if there is one."""
+    crop = None if image_size is None else ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
+    dataset: Dataset = open_dataset(data, root=root, split=split, **({"transform": crop} if crop else {}))
+    return dataset
+
+
+def describe_data(dataset: Dataset) -> dict[str, str]:
+    """Return the metadata of a data set: its name, its corruption and severity, its split and seed."""
+    condition = "perturbed" if isinstance(dataset, Perturbed) else getattr(dataset, "corruption", "clean")
+    metadata = {"data": dataset.name, "condition": condition, "severity": getattr(dataset, "severity", 0)}
+    metadata |= {"split": dataset.split, "seed": getattr(dataset, "seed", "")}
+    return {name: str(value) for name, value in metadata.items() if value != ""}
+
+
 class Extractor:
     """A classifier, and the options of its run over a data set."""
 
-    network: nn.Module
-    pixels: Pixels
-    layers: str
-    batch_size: int
-    device: str
-    with_labels: bool
+    def __init__(
+        self, network: nn.Module, pixels: Pixels, layers: str, batch_size: int, device: str, *, with_labels: bool
+    ) -> None:
+        self.network, self.pixels, self.batch_size = network, pixels, batch_size
+        self.layers = layers if layers in LAYER_CHOICES else [name.strip() for name in layers.split(",")]
+        self.device, self.may_use_gpu = device, device != "cpu"
+        if device == "auto":
+            self.device = f"cuda:{os.environ.get(LOCAL_RANK, 0)}" if torch.cuda.is_available() else "cpu"
+        self.options: dict[str, Any] = {"feature_dtype": torch.float16}
+        if not with_labels:
+            self.options["batch_fn"] = _without_labels
 
-    def count_classes(self, dataset: Dataset) -> int:
-        """Return the number of logits, from a run on one image."""
-        return self._run(dataset.subset(range(1)), "logits").n_classes
+    def check_classes(self, model: str, dataset: Dataset) -> None:
+        """Raise unless the model has a logit for each class of the data set, from a run on one image."""
+        n_classes = self._run(dataset.subset(range(1)), "logits").n_classes
+        if n_classes != dataset.n_classes:
+            raise ValueError(
+                f"{model} has {n_classes} classes, but {dataset.name} has {dataset.n_classes}: its labels are not "
+                "those of the model. Use a data set with the model's classes, such as one folder per class in the "
+                "model's order, or --ood if the images belong to none of them."
+            )
 
     def write(self, dataset: Dataset, path: Path, metadata: dict[str, str]) -> bool:
         """Write one file."""
-        outputs = self._run(dataset, self._choice())
+        outputs = self._run(dataset, self.layers)
         outputs.metadata = metadata
         outputs.save(path)
         return True
@@ -85,40 +110,24 @@ class Extractor:
     ) -> bool:
         """Write all shards of a folder, or those of this process; return whether the folder is complete."""
         size = shard_size or SHARD_SIZE
-        options: dict[str, Any] = {"shard_size": size, "batch_size": self.batch_size, "metadata": metadata}
-        options |= {"name": folder.name, "batch_fn": self._split, "feature_dtype": torch.float16}
-        images = self._images(dataset)
+        options = {**self.options, "shard_size": size, "batch_size": self.batch_size, "metadata": metadata}
+        given = folder, self.network, self._images(dataset), self.layers
         if on_ray is None:
-            extract_shards(folder, self.network, images, self._choice(), device=self._device(), **options)
+            extract_shards(*given, device=self.device, name=folder.name, **options)
         else:
             from densecal.integrations.ray.cluster import has_gpus
 
-            num_gpus = int(self.device != "cpu" and has_gpus())
-            options |= {"workers": workers, "num_gpus": num_gpus}
-            on_ray.extract_shards(folder, self.network, images, self._choice(), **options)
+            num_gpus = int(self.may_use_gpu and has_gpus())
+            on_ray.extract_shards(*given, workers=workers, num_gpus=num_gpus, name=folder.name, **options)
         return len(list(folder.glob("*.safetensors"))) == -(-len(dataset) // size)
 
     def _run(self, dataset: Dataset, layers: LayerChoice) -> Outputs:
         loader = DataLoader(self._images(dataset), batch_size=self.batch_size)
-        options = {"device": self._device(), "feature_dtype": torch.float16, "batch_fn": self._split}
-        outputs: Outputs = extract(self.network, loader, layers, **options)
+        outputs: Outputs = extract(self.network, loader, layers, device=self.device, **self.options)
         return outputs
 
     def _images(self, dataset: Dataset) -> Any:
-        mean, std = self.pixels
-        return dataset.as_torch(mean=mean, std=std)
-
-    def _choice(self) -> LayerChoice:
-        return self.layers if self.layers in LAYER_CHOICES else [name.strip() for name in self.layers.split(",")]
-
-    def _device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return f"cuda:{os.environ.get(LOCAL_RANK, 0)}" if torch.cuda.is_available() else "cpu"
-
-    @property
-    def _split(self) -> Any:
-        return None if self.with_labels else _without_labels
+        return dataset.as_torch(mean=self.pixels[0], std=self.pixels[1])
 
 
 def _without_labels(batch: Any) -> Any:

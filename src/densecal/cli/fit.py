@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from densecal.calibrators import DEFAULT_METHOD
-from densecal.cli.app import collect_warnings, file_and_size, print_json, print_values, print_warnings
+from densecal.cli.app import collect_warnings, file_and_size, print_json, print_values
 from densecal.cli.inputs import (
     FILES,
     MAX_FIT_SAMPLES,
+    WHY_DIFFERENT,
     FileOptions,
     Json,
     UsageError,
@@ -26,31 +27,25 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.shifted_data import expand_shifted, group_by_domain, read_shifted, warn_of_one_kind
 from densecal.display import track
-from densecal.io.files import check_output_file, listed, name_file_in_errors
+from densecal.errors import warn_user
+from densecal.io.files import listed, name_file_in_errors
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.calibrators.temperature import Loss
     from densecal.density.bank import FeatureBank
-    from densecal.density.defaults import BankSize, Centres
+    from densecal.density.defaults import BankSize
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
-WHY_LABELS = "a calibrator is fitted on the true classes."
-WHY_DIFFERENT = (
-    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from it."
-)
 METHOD_WITHOUT_TRAIN = "ets"
+FOR_ROWS = ("k", "bank_size", "half")
+"""The options of a bank that keeps training samples."""
 
 Val = Annotated[
     list[Path],
     typer.Option(help=f"Labelled outputs of the validation set: {FILES}. Repeat for several files of one data set."),
-]
-Train = Annotated[
-    list[Path] | None,
-    typer.Option(help="Outputs of the training set, required by DAC: features/LAYER form the bank. Repeatable."),
 ]
 Method = Annotated[
     str | None,
@@ -59,29 +54,6 @@ Method = Annotated[
         f"another method, such as dac+ets. With --shifted, dac is the shift fit, dac-shift. The default is "
         f"{DEFAULT_METHOD}, or {METHOD_WITHOUT_TRAIN} without --train."
     ),
-]
-Shifted = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Labelled outputs of perturbed validation inputs, to fit DAC for data under shift, as PATH or NAME=PATH. "
-        "Repeatable. The part of a name before / is the kind of shift: noise/weak=a.npz, noise/strong=b.npz."
-    ),
-]
-NumberOfCentres = Annotated[
-    int | None,
-    typer.Option(help="Number of centres per layer in the bank; automatic by default with --shifted.", min=1),
-]
-K = Annotated[
-    int | None,
-    typer.Option(
-        help="Keep training samples instead of centres, and use the distance to the k-th nearest sample. Without "
-        "--shifted this is the default, with k chosen automatically.",
-        min=1,
-    ),
-]
-BankSizeText = Annotated[
-    str | None,
-    typer.Option(help="Number of training samples to keep, a fraction such as 0.1 (1.0 means all), or auto."),
 ]
 LossName = Annotated[
     str | None,
@@ -92,90 +64,121 @@ MaxSamples = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class BankOptions:
+    """The options of methods with DAC, which measure distances from a bank of training features."""
+
+    train: Annotated[
+        list[Path] | None,
+        typer.Option(help="Outputs of the training set, required by DAC: features/LAYER form the bank. Repeatable."),
+    ] = None
+    shifted: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Labelled outputs of perturbed validation inputs, to fit DAC for data under shift, as PATH or "
+            "NAME=PATH. Repeatable. The part of a name before / is the kind of shift: noise/weak=a.npz, "
+            "noise/strong=b.npz."
+        ),
+    ] = None
+    centres: Annotated[
+        int | None,
+        typer.Option(help="Number of centres per layer in the bank; automatic by default with --shifted.", min=1),
+    ] = None
+    k: Annotated[
+        int | None,
+        typer.Option(
+            help="Keep training samples instead of centres, and use the distance to the k-th nearest sample. Without "
+            "--shifted this is the default, with k chosen automatically.",
+            min=1,
+        ),
+    ] = None
+    bank_size: Annotated[
+        str | None,
+        typer.Option(help="Number of training samples to keep, a fraction such as 0.1 (1.0 means all), or auto."),
+    ] = None
+    half: Annotated[bool, typer.Option("--half", help="Store the bank's training samples in half precision.")] = False
+
+    def given(self, *names: str) -> list[str]:
+        """Return those of the options, by default all, that are given."""
+        return [f"--{name.replace('_', '-')}" for name in names or vars(self) if getattr(self, name)]
+
+    def check(self) -> None:
+        """Raise for a bank without training data, or with both centres and training samples."""
+        self.parsed_size()
+        if self.train is None:
+            raise UsageError(
+                "A method with DAC requires --train: the outputs of the training set, whose features form the bank. "
+                "Without them, use a method such as ets."
+            )
+        if self.centres is not None and (rows := ", ".join(self.given(*FOR_ROWS))):
+            raise UsageError(f"--centres replaces training samples, which {rows} keep. Pass one or the other.")
+
+    def parsed_size(self) -> BankSize:
+        """Parse a number of samples, such as ``1``, a fraction, such as ``1.0`` (all samples), or ``auto``."""
+        text = self.bank_size
+        if text is None or text == "auto":
+            return "auto" if text else None
+        try:
+            return int(text) if text.strip().isdigit() else float(text)
+        except ValueError:
+            raise UsageError(
+                f"--bank-size must be a number of samples, a fraction such as 0.1, or auto, got {text!r}."
+            ) from None
+
+
 @with_options
 def fit(
     val: Val,
     output: Annotated[Path, typer.Option("--output", "-o", help="The calibrator file to write.")],
     files: FileOptions,
-    train: Train = None,
+    for_bank: BankOptions,
     method: Method = None,
-    shifted: Shifted = None,
-    centres: NumberOfCentres = None,
-    k: K = None,
-    bank_size: BankSizeText = None,
-    half: Annotated[bool, typer.Option("--half", help="Store the bank's training samples in half precision.")] = False,
     loss: LossName = None,
     max_samples: MaxSamples = MAX_FIT_SAMPLES,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
-    from densecal.calibrators.validation_warnings import validation_cautions, warn_of_small_bank
+    from densecal.calibrators.validation_warnings import validation_cautions
+    from densecal.cli.shifted_data import expand_shifted, read_domains, warn_of_one_kind
 
-    check_output_file(output)
-    method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
+    method = method or (DEFAULT_METHOD if for_bank.train else METHOD_WITHOUT_TRAIN)
     # Check the options before reading any file.
     make = partial(make_calibrator, method, loss=cast("Loss | None", loss))
     with usage_errors():
         needs_bank = make().density_stage is not None
-        rows = {"--k": k, "--bank-size": _parse_bank_size(bank_size), "--half": half}
-    for_bank = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
-    unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
-        _check_bank_options(train, centres, rows)
-    vals, trains = expand("--val", val), expand("--train", train or [])
-    shifts = expand_shifted(shifted) if shifted else {}
+        for_bank.check()
+    vals, trains = expand("--val", val), expand("--train", for_bank.train or [])
+    shifts = expand_shifted(for_bank.shifted) if for_bank.shifted else {}
     sources = {"val": vals, "train": trains, "shifted": list(shifts)}
     check_outputs({"--output": output}, {f"--{role}": paths for role, paths in sources.items()})
-    val_name = listed([str(path) for path in vals])
-    name = f"--val {val_name}"
+    val_name = listed(vals)
+    bank = domains = None
     with collect_warnings() as messages:
-        validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
-        bank = None
+        validation, layout = read_validation(vals, files.layout(), max_samples)
         if needs_bank:
-            data = _open_training_set(trains, layout, validation, name)
-            warn_of_small_bank(len(data), validation.n_classes)
-            wanted: Centres | None = "auto" if centres is None and shifted and not any(rows.values()) else centres
-            bank = _make_bank(data, wanted, k, rows["--bank-size"])
+            bank = _make_bank(_open_training_set(trains, layout, validation, f"--val {val_name}"), for_bank)
+        elif unused := for_bank.given():
+            verb = "is" if len(unused) == 1 else "are"
+            why = f"only methods with DAC measure distances, and {method} has no DAC."
+            warn_user(f"{', '.join(unused)} {verb} ignored: {why}")
+            sources, shifts = {"val": vals}, {}
         calibrator = make(bank=bank)
         with name_file_in_errors(val_name):
             validation = calibrator.measure(validation)
-        domains = _read_domains(shifts, calibrator, validation, layout, name) if needs_bank else None
+        if shifts:
+            domains = read_domains(shifts, calibrator, validation, f"--val {val_name}", layout)
         with name_file_in_errors(val_name):
             calibrator.fit(validation, shifted=domains)
-        if domains:
+        if shifts:
             warn_of_one_kind(calibrator)
-    messages += (cautions := validation_cautions(validation, layout.classes))
-    print_warnings([*unused, *cautions])
+        for caution in validation_cautions(validation, layout.classes):
+            warn_user(caution)
     # Store the warnings in the file, so that a report can show them.
-    used = sources if needs_bank else {"val": vals}
-    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, used)}
-    calibrator.save(output, half_precision_bank=half, metadata=metadata)
-    _print_fit(calibrator, validation, output, [*unused, *messages], as_json=as_json)
-
-
-def _check_bank_options(train: object, centres: int | None, rows: Mapping[str, object]) -> None:
-    """Raise for a bank without training data, or with both centres and rows."""
-    if train is None:
-        raise UsageError(
-            "A method with DAC requires --train: the outputs of the training set, whose features form the bank. "
-            "Without them, use a method such as ets."
-        )
-    given = [name for name, value in rows.items() if value]
-    if centres is not None and given:
-        raise UsageError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
-
-
-def _parse_bank_size(text: str | None) -> BankSize:
-    """Parse a number of samples, such as ``1``, a fraction, such as ``1.0`` (all samples), or ``auto``."""
-    if text is None or text == "auto":
-        return "auto" if text else None
-    try:
-        return int(text) if text.strip().isdigit() else float(text)
-    except ValueError:
-        raise ValueError(
-            f"--bank-size must be a number of samples, a fraction such as 0.1, or auto, got {text!r}."
-        ) from None
+    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, sources)}
+    calibrator.save(output, half_precision_bank=for_bank.half, metadata=metadata)
+    _print_fit(calibrator, validation, output, messages, as_json=as_json)
 
 
 def _open_training_set(paths: list[Path], layout: FileLayout, validation: Outputs, name: str) -> OutputShards:
@@ -199,29 +202,20 @@ def _open_training_set(paths: list[Path], layout: FileLayout, validation: Output
     return train
 
 
-def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank_size: BankSize) -> FeatureBank:
-    """Return a bank of centres, found in one pass over the files, or, if ``centres`` is None, of training samples."""
+def _make_bank(train: OutputShards, options: BankOptions) -> FeatureBank:
+    """Return a bank of centres, found in one pass over the files, or of training samples."""
+    from densecal.calibrators.validation_warnings import warn_of_small_bank
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import choose_bank_size, choose_k
     from densecal.outputs.outputs import BATCH_SIZE
 
-    size = choose_bank_size(len(train), bank_size)
-    with name_file_in_errors(listed([str(path) for path in train.paths])):
-        if centres is not None:
+    warn_of_small_bank(len(train), train.n_classes)
+    size = choose_bank_size(len(train), options.parsed_size())
+    with name_file_in_errors(listed(train.paths)):
+        if options.centres is not None or (options.shifted and not options.given(*FOR_ROWS)):
             batches = track(train.batches(), "finding centres", total=len(train) // BATCH_SIZE)
-            return FeatureBank.from_batches((batch.features for batch in batches), centres=centres)
-        return FeatureBank(train.load().features, k=k or choose_k(size, train.n_classes), bank_size=size)
-
-
-def _read_domains(
-    shifts: Mapping[Path, str], calibrator: Calibrator, validation: Outputs, layout: FileLayout, name: str
-) -> dict[str, Outputs] | None:
-    """Return the shifted data by domain; raise if two files, or one and the validation data of that name, are equal."""
-    paths = track(list(shifts), "measuring shifted data")
-    read = {path: read_shifted(path, calibrator, validation, layout, WHY_LABELS) for path in paths}
-    sets = {name: validation, **{f"--shifted {path}": outputs for path, outputs in read.items()}}
-    check_different(sets, WHY_DIFFERENT)
-    return group_by_domain(read, shifts) if read else None
+            return FeatureBank.from_batches((batch.features for batch in batches), centres=options.centres or "auto")
+        return FeatureBank(train.load().features, k=options.k or choose_k(size, train.n_classes), bank_size=size)
 
 
 def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[str, object]:
@@ -236,12 +230,6 @@ def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[
     if layout.probability_floor is not None:
         found |= {"probability_floor": layout.probability_floor, "percentages": layout.percentages}
     return found
-
-
-def _warn_unused(method: str, options: list[str]) -> list[str]:
-    verb = "is" if len(options) == 1 else "are"
-    why = f"only methods with DAC measure distances, and {method} has no DAC."
-    return [f"{', '.join(options)} {verb} ignored: {why}"] if options else []
 
 
 def _print_fit(

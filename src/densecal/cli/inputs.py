@@ -9,14 +9,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from densecal.errors import ArtefactError, warn_user
 
 if TYPE_CHECKING:
     from densecal.io.output_files import FileLayout
@@ -34,6 +36,10 @@ MAX_FIT_SAMPLES = 100_000
 """Enough for methods with few parameters. Methods with parameters per class gain from more: `results/fit_samples`."""
 FEWEST_COMPARED = 20
 """Two files of fewer samples can have the same outputs by chance, if the classifier has few different ones."""
+WHY_LABELS = "a calibrator is fitted on the true classes."
+WHY_DIFFERENT = (
+    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from it."
+)
 LOCAL, RAY = "local", "ray"
 _file_option = partial(typer.Option, rich_help_panel="File contents")
 _engine_option = partial(typer.Option, rich_help_panel="Execution")
@@ -50,6 +56,17 @@ def usage_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+@contextmanager
+def add_advice(advice: str, *, applies: bool) -> Iterator[None]:
+    """Add advice to the error of a file that is not what the position of its name makes it, if the advice applies."""
+    try:
+        yield
+    except (ArtefactError, UsageError) as error:
+        if not applies:
+            raise
+        raise type(error)(f"{error} {advice}") from error
 
 
 class SingleValueCommand(TyperCommand):
@@ -161,18 +178,14 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass of options with the fields of the dataclass."""
     shared: dict[str, type] = {}
     options: list[inspect.Parameter] = []
-    hints = get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
-        if not is_dataclass(hints[name]):
-            options.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
-            continue
-        shared[name] = hints[name]
-        types = get_type_hints(hints[name], include_extras=True)
-        for field in fields(hints[name]):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            options.append(
-                inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=default, annotation=types[field.name])
-            )
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            shared[name] = kind
+            options += inspect.signature(kind, eval_str=True).parameters.values()
+        else:
+            options.append(parameter)
+    options = [option.replace(kind=option.KEYWORD_ONLY) for option in options]
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -187,21 +200,21 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_validation(
-    paths: Sequence[Path], layout: FileLayout, why_labels: str, max_samples: int | None = None
+    paths: Sequence[Path], layout: FileLayout, max_samples: int | None = None
 ) -> tuple[Outputs, FileLayout]:
     """Return the labelled outputs of a data set, or a random sample of them, and the layout with its classes."""
-    from densecal.errors import warn_user
     from densecal.io.files import listed, name_file_in_errors
     from densecal.io.output_files import require_labels
     from densecal.outputs import OutputShards
 
     shards, most = OutputShards(paths, layout), max_samples or MAX_FIT_SAMPLES
-    require_labels(paths[0], shards.has_labels, why_labels)
-    _check_files_differ(shards)
+    require_labels(paths[0], shards.has_labels, WHY_LABELS)
+    if len(shards.paths) > 1:
+        _check_files_differ(shards)
     if len(shards) > most:
         advice = "" if max_samples is None else " To use more, pass --max-samples."
         used = f"using {most:,} of {len(shards):,} samples, drawn at random.{advice}"
-        warn_user(f"{listed([str(path) for path in paths], 2)}: {used}")
+        warn_user(f"{listed(paths, 2)}: {used}")
     outputs = shards.sample(most)
     with name_file_in_errors(paths[0]):
         outputs.checked_logits()
@@ -210,21 +223,15 @@ def read_validation(
 
 def _check_files_differ(shards: OutputShards) -> None:
     """Raise if two files of a data set have the same logits and labels, whatever their formats."""
-    import numpy as np
-
+    from densecal.arrays import data_hash
     from densecal.outputs import OutputShards
 
-    alike: dict[tuple[bytes, bytes], list[Path]] = {}
-    for path in shards.paths if len(shards.paths) > 1 else ():
+    seen: dict[str, Path] = {}
+    for path in shards.paths:
         part = OutputShards([path], shards.layout)
-        if len(part) < FEWEST_COMPARED:
-            continue
-        key = np.asarray(part.labels, "i8").tobytes(), np.asarray(part[:1].logits, "f4").tobytes()
-        alike.setdefault(key, []).append(path)
-    for paths in alike.values():
-        # Only files that start alike are read in full, and kept in memory.
-        if len(paths) > 1:
-            check_different({str(path): OutputShards([path], shards.layout) for path in paths}, "Pass one of them.")
+        first = seen.setdefault(data_hash((batch.logits, batch.labels) for batch in part.batches()), path)
+        if first != path and len(part) >= FEWEST_COMPARED:
+            raise ValueError(f"{first} and {path} hold the same data. Pass one of them.")
 
 
 def check_different(sets: Mapping[str, Outputs | OutputShards], why: str) -> None:
@@ -266,15 +273,17 @@ def check_given_once(option: str, paths: Sequence[Path]) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Sequence[Path]]) -> None:
-    """Raise if a file to write is one to read, lies in a folder to read, or is also written by another option.
+    """Raise if a file cannot be written, is one to read, lies in a folder to read, or is written by two options.
 
     Both map an option, or another name of the role, to its paths.
     """
+    from densecal.io.files import check_output_file
+
     read = [(role, path, os.path.realpath(path)) for role, paths in inputs.items() for path in paths]
     for option, output in outputs.items():
         if output is None:
             continue
-        target = os.path.realpath(output)
+        target = os.path.realpath(check_output_file(output))
         folders = {target, *map(str, Path(target).parents)}
         for role, path, source in read:
             if source == target or (source in folders and path.is_dir()):

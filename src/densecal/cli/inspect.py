@@ -61,8 +61,11 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
 
     artefact = artefacts.read(path)
     calibrators = from_artefact_of_several(path, artefact)
-    calibrator = calibrators[0]
-    bank = None if calibrator.density_stage is None else calibrator.density_stage.bank
+    calibrator, dac = calibrators[0], calibrators[0].density_stage
+    bank = None
+    if dac is not None and dac.bank is not None:
+        kept = dac.bank
+        bank = {"kept": kept.describe(), "n_centres": kept.centres, "k": dac.k, "widths": kept.widths}
     metadata = dict(artefact.metadata)
     of_estimator = [str(name) for name in metadata.get("sklearn", {}).get("classes", ())]
     return {
@@ -75,17 +78,10 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
         "estimates_accuracy": can_estimate(calibrator),
         "n_calibrators": len(calibrators),
         "stages": [stage for one in calibrators for stage in describe_stages(one)],
-        "bank": None
-        if bank is None
-        else {
-            "kept": bank.describe(),
-            "n_centres": bank.centres,
-            "k": calibrator.density_stage and calibrator.density_stage.k,
-            "widths": bank.widths,
-        },
+        "bank": bank,
         "created_at": artefact.created_at,
         "densecal_version": artefact.densecal_version,
-        "format_version": artefact.format_version,
+        "format_version": artefacts.VERSION,
         "data_hashes": artefact.state.data_hashes,
         "files": metadata.pop("files", {}),
         "metadata": metadata,
@@ -134,7 +130,8 @@ def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
     outputs = make_outputs(path, found)
     with name_file_in_errors(path):
         probabilities = softmax(outputs.checked_logits())
-    content: dict[str, Any] = {
+    labels = outputs.labels
+    return {
         "kind": "outputs",
         "n_samples": len(outputs),
         "n_classes": outputs.n_classes,
@@ -147,16 +144,11 @@ def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
         },
         "metadata": outputs.metadata,
         "mean_confidence": float(probabilities.max(axis=1).mean()),
-        "accuracy": None,
-        "uncalibrated_ece": None,
-        "classes_without_samples": None,
+        "accuracy": None if labels is None else accuracy(probabilities, labels),
+        "uncalibrated_ece": None if labels is None else expected_calibration_error(probabilities, labels),
+        "classes_without_samples": None if labels is None else np.setdiff1d(range(outputs.n_classes), labels).tolist(),
         "sha256": hash_file(path),
     }
-    if outputs.labels is not None:
-        content["accuracy"] = accuracy(probabilities, outputs.labels)
-        content["uncalibrated_ece"] = expected_calibration_error(probabilities, outputs.labels)
-        content["classes_without_samples"] = np.setdiff1d(np.arange(outputs.n_classes), outputs.labels).tolist()
-    return content
 
 
 def _to_text(value: Any) -> str:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from densecal.cli.app import collect_warnings, open_console, print_json, print_saved, print_warnings, shown
-from densecal.cli.calibrator_files import read_calibrator
-from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, check_outputs, expand, with_options
-from densecal.cli.stream_files import add_labels, explain_late_labels, open_outputs, read_stream
-from densecal.cli.windows import print_windows
-from densecal.io.files import hold_lock, listed
+from densecal.cli.app import collect_warnings, open_console, print_json, print_saved, shown
+from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, add_advice, check_outputs, expand, with_options
+from densecal.errors import warn_user
+from densecal.io.files import hold_lock
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator
-    from densecal.io.output_files import FileLayout
     from densecal.monitor.monitor import Monitor
 
 ALARM = 3
 """Exit code if there is an alarm."""
-_SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
+LATE_LABELS_ADVICE = "It was read as data. For several files of labels, repeat --late-labels before each."
 
 
 @with_options
@@ -64,30 +60,32 @@ def monitor(
     written again. The exit code is 3 if the data raise an alarm, or if the accuracy on labels that are new lies below
     the limit by more than chance.
     """
-    _check_outputs(output, state, prometheus)
+    from densecal.cli.calibrator_files import read_calibrator
+    from densecal.cli.stream_files import add_labels, open_monitor, read_stream
+    from densecal.monitor.prometheus import require_client
+
     paths, late = expand("--data", [*(data or []), *(files or [])]), expand("--late-labels", late_labels or [])
     written = {"--output": output, "--state": state, "--prometheus": prometheus}
     check_outputs(written, {"the calibrator": [calibrator], "--data": paths, "--late-labels": late})
+    if prometheus is not None:
+        require_client()
     _check_data(paths, late, held.id, state)
-    print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
     # Without data no scores are read, so it does not matter what they would be.
-    layout = held.layout() if paths else replace(held.layout(), assume_logits=True)
-    fitted, layout, _ = read_calibrator(calibrator, replace(layout, partial_labels=True))
-    layout = replace(layout, labels=None) if late else layout
+    layout = replace(held.layout(), partial_labels=True, assume_logits=held.assume_logits or not paths)
+    fitted, layout, _ = read_calibrator(calibrator, layout)
     # No other process may update the state between its reading and its writing.
-    with nullcontext() if state is None else hold_lock(state):
-        with collect_warnings():
-            watched = _open_monitor(fitted, paths, layout, state, settings)
-            start, labelled = watched.n_samples, {window.number: window.n_labels for window in watched.windows}
-            with explain_late_labels(several=bool(late and files)):
-                at_ends = close_windows or (window is None and state is None)
-                layout = read_stream(watched, paths, layout, close_windows=at_ends)
-        of_labels = replace(layout, labels=held.labels)
-        print_warnings([note for path in late for note in add_labels(watched, path, of_labels)])
-        print_warnings(_warn_size(watched))
-        _check_windows(watched, output, state)
+    with nullcontext() if state is None else hold_lock(state), collect_warnings():
+        _warn_order([path.name for path in paths])
+        layout = replace(layout, labels=None) if late else layout
+        watched = open_monitor(fitted, paths, layout, state, settings)
+        start, labelled = watched.n_samples, {window.number: window.n_labels for window in watched.windows}
+        with add_advice(LATE_LABELS_ADVICE, applies=bool(late and files)):
+            at_ends = close_windows or (window is None and state is None)
+            layout = read_stream(watched, paths, layout, close_windows=at_ends)
+        for path in late:
+            add_labels(watched, path, replace(layout, labels=held.labels))
         _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
     has_alarm |= any(
@@ -100,16 +98,6 @@ def monitor(
         raise typer.Exit(ALARM)
 
 
-def _check_outputs(output: Path | None, state: Path | None, prometheus: Path | None) -> None:
-    from densecal.io.files import check_output_file
-    from densecal.monitor.prometheus import require_client
-
-    for path in filter(None, (output, state, prometheus)):
-        check_output_file(path)
-    if prometheus is not None:
-        require_client()
-
-
 def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:
     if late and sample_id is None:
         raise UsageError("--late-labels needs --id: the column of sample ids, in the data and in the file of labels.")
@@ -118,38 +106,6 @@ def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, stat
             "monitor needs data: pass --data FILE ... in chronological order. Late labels or outputs alone need the "
             "--state of a monitor that has read data."
         )
-
-
-def _open_monitor(
-    calibrator: Calibrator, paths: list[Path], layout: FileLayout, state: Path | None, settings: dict[str, float]
-) -> Monitor:
-    from densecal.monitor.monitor import Monitor
-
-    if state is not None and state.exists():
-        continued = Monitor.load(state, calibrator)
-        own = asdict(continued.settings)
-        if different := [name for name, value in settings.items() if own[name] != value]:
-            started = ", ".join(f"{_SETTINGS[name]} {own[name]}" for name in different)
-            raise UsageError(f"{state} was started with {started}. Pass the same, or use another file.")
-        return continued
-    if "window" not in settings:
-        if state is not None:
-            raise UsageError("--state needs --window: the number of samples per window, across files.")
-        opened = [open_outputs(path, layout) for path in paths]
-        settings = {"window": max(0 if one is None else len(one) for one in opened), **settings}
-        if not settings["window"]:
-            raise ValueError(f"--data holds no samples: no row in {listed([str(path) for path in paths])}.")
-    return Monitor(calibrator, **settings)  # type: ignore[arg-type]
-
-
-def _check_windows(watched: Monitor, output: Path | None, state: Path | None) -> None:
-    """Raise if no window is complete and no state keeps the samples; warn if there is a state, but no page."""
-    if watched.windows:
-        return
-    if state is None:
-        raise ValueError(f"{_too_few_samples(watched)}.")
-    if output is not None:
-        print_warnings([f"{output} was not written: no window is complete yet."])
 
 
 def _too_few_samples(watched: Monitor) -> str:
@@ -164,8 +120,12 @@ def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state
     from densecal.io.files import atomic_write
     from densecal.report.monitor_page import write_monitor_report
 
+    if not watched.windows and state is None:
+        raise ValueError(f"{_too_few_samples(watched)}.")
     if output is not None and watched.windows:
         write_monitor_report(output, watched)
+    elif output is not None:
+        warn_user(f"{output} was not written: no window is complete yet.")
     if prometheus is not None:
         from densecal.monitor.prometheus import prometheus_text
 
@@ -180,33 +140,20 @@ def _print_result(watched: Monitor, output: Path | None, state: Path | None, *, 
     if as_json:
         print_json({"report": output if watched.windows else None, "alarm": has_alarm, **watched.to_dict()})
     elif watched.windows:
+        from densecal.cli.tables import print_windows
+
         print_windows(watched, output)
     else:
         kept = f"{_too_few_samples(watched)}: no window yet. {state} keeps them for the next call."
         open_console().print(shown(kept))
 
 
-def _warn_size(watched: Monitor) -> list[str]:
-    """Return a warning if windows are so small that only an estimate worse than guessing would raise an alarm."""
-    from densecal.display import counted, percent
-
-    chance, samples = 1 / watched.calibrator.stages[-1].n_classes_, counted(watched.settings.window, "sample")
-    if watched.effective_limit >= chance:
-        return []
-    return [
-        f"A window of {samples} can hardly raise an alarm: its estimate would have to lie below about "
-        f"{percent(watched.effective_limit, 1)}, but guessing has an accuracy of {percent(chance, 1)}. Use larger "
-        "windows: --window, or more samples per file."
-    ]
-
-
-def _warn_order(names: list[str]) -> list[str]:
-    """Return a warning if files are in alphabetical order and that puts 10 before 2."""
+def _warn_order(names: list[str]) -> None:
+    """Warn if files are in alphabetical order and that puts 10 before 2."""
     from densecal.io.output_files import natural_order
 
-    if names != sorted(names) or names == sorted(names, key=natural_order):
-        return []
-    return [
-        f"The files are in alphabetical order, from {names[0]} to {names[-1]}. To read them by number, list them in "
-        "that order."
-    ]
+    if names == sorted(names) != sorted(names, key=natural_order):
+        warn_user(
+            f"The files are in alphabetical order, from {names[0]} to {names[-1]}. To read them by number, list them "
+            "in that order."
+        )

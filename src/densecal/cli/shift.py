@@ -35,12 +35,11 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Draw one image under all 18 corruptions at severities 1 to 5."""
-    from densecal.io.files import atomic_write, check_output_file
+    from densecal.io.files import atomic_write
     from densecal.shift import CORRUPTIONS, SEVERITIES, corruption_grid
 
     if output.suffix not in FORMATS:
         raise UsageError(f"--output must end in one of {', '.join(FORMATS)}, got {output.name!r}.")
-    check_output_file(output)
     check_outputs({"--output": output}, {"the image": [Path(source)] if Path(source).is_file() else []})
     image = _read_image(source, index, root)
     figure = corruption_grid(image, seed, index=index)

@@ -1,27 +1,51 @@
-"""The files of a stream: data in chronological order, and labels that arrive later."""
+"""The monitor of a command and its files: a state, data in chronological order, and labels that arrive later."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from densecal.arrays import data_hash
+from densecal.calibrators.base import Calibrator
+from densecal.cli.inputs import UsageError
 from densecal.display import track
-from densecal.io.files import listed
+from densecal.errors import ArtefactError, CalibrationWarning, NoSamplesError, warn_user
+from densecal.io.classes import encode_labels
+from densecal.io.files import listed, name_file_in_errors
+from densecal.io.output_files import FileLayout
+from densecal.io.tables import read_late_labels, sample_names
+from densecal.monitor.batches import observe
+from densecal.monitor.monitor import Monitor
+from densecal.outputs import OutputShards
 
-if TYPE_CHECKING:
-    from densecal.io.output_files import FileLayout
-    from densecal.monitor.monitor import Monitor
-    from densecal.outputs import OutputShards
+SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
 
 
-def open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> OutputShards | None:
+def open_monitor(
+    calibrator: Calibrator, paths: list[Path], layout: FileLayout, state: Path | None, settings: dict[str, float]
+) -> Monitor:
+    """Return the monitor of a state, or a new one whose windows are as large as the largest file by default."""
+    if state is not None and state.exists():
+        continued = Monitor.load(state, calibrator)
+        own = asdict(continued.settings)
+        if different := [name for name, value in settings.items() if own[name] != value]:
+            started = ", ".join(f"{SETTINGS[name]} {own[name]}" for name in different)
+            raise UsageError(f"{state} was started with {started}. Pass the same, or use another file.")
+        return continued
+    if "window" not in settings:
+        if state is not None:
+            raise UsageError("--state needs --window: the number of samples per window, across files.")
+        opened = [_open_outputs(path, layout) for path in paths]
+        settings = {"window": max(0 if one is None else len(one) for one in opened), **settings}
+        if not settings["window"]:
+            raise ValueError(f"--data holds no samples: no row in {listed(paths)}.")
+    return Monitor(calibrator, **settings)  # type: ignore[arg-type]
+
+
+def _open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> OutputShards | None:
     """Return the outputs of a file, or None with a warning if it has no samples."""
-    from densecal.errors import NoSamplesError, warn_user
-    from densecal.outputs import OutputShards
-
     try:
         return OutputShards([path], layout, verify=verify)
     except NoSamplesError:
@@ -31,16 +55,11 @@ def open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> Out
 
 def read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
     """Add the files that the monitor has not read before, and return the layout with their class names."""
-    from densecal.errors import warn_user
-    from densecal.io.files import name_file_in_errors
-    from densecal.io.tables import sample_names
-    from densecal.monitor.batches import observe
-
-    skipped: list[str] = []
-    repeated: list[str] = []
+    skipped: list[Path] = []
+    repeated: list[Path] = []
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
-            shards, start = open_outputs(path, layout, verify=True), 0
+            shards, start = _open_outputs(path, layout, verify=True), 0
             if shards is None:
                 continue
             layout = shards.layout
@@ -48,10 +67,10 @@ def read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clos
             content = _hash_samples(shards, ids)
             known = [not watched.remember(key) for key in (content, f"{content} {path.stem}")]
             if known[1] or (known[0] and ids is not None):
-                skipped.append(str(path))
+                skipped.append(path)
                 continue
             if known[0]:
-                repeated.append(str(path))
+                repeated.append(path)
             for batch in shards.batches():
                 rows = slice(start, start + len(batch))
                 observed = observe(watched.calibrator, batch)
@@ -73,37 +92,14 @@ def read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clos
 
 def _hash_samples(shards: OutputShards, ids: list[str] | None) -> str:
     """Return a hash of the logits, features and ids, which stays the same if labels arrive or the format changes."""
-    from hashlib import sha256
-
-    from densecal.arrays import data_hash
-
     layers = sorted(shards.layers)
     batches = ((batch.logits, *(batch.features[layer] for layer in layers)) for batch in shards.batches())
     of_arrays = data_hash((array, array[:0]) for arrays in batches for array in arrays)
     return sha256("\n".join([of_arrays, *(ids or ())]).encode()).hexdigest()
 
 
-@contextmanager
-def explain_late_labels(*, several: bool) -> Iterator[None]:
-    """Explain that a second file after --late-labels is read as data, if it cannot be read."""
-    from densecal.errors import ArtefactError
-
-    try:
-        yield
-    except ArtefactError as error:
-        if not several:
-            raise
-        message = "It was read as data. For several files of labels, repeat --late-labels before each."
-        raise ArtefactError(f"{error} {message}") from error
-
-
-def add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
-    """Add the labels of a file, and return a warning if some of them match no sample that waits for one."""
-    from densecal.errors import ArtefactError, CalibrationWarning
-    from densecal.io.files import name_file_in_errors
-    from densecal.io.labels import encode_labels
-    from densecal.io.tables import read_late_labels
-
+def add_labels(watched: Monitor, path: Path, layout: FileLayout) -> None:
+    """Add the labels of a file; warn if some of them match no sample that waits for one."""
     ids, labels = read_late_labels(path, layout)
     if labels.dtype.kind not in "biuf" and not layout.classes:
         n_classes = watched.calibrator.stages[-1].n_classes_
@@ -116,9 +112,8 @@ def add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
         # The message below also covers a file none of whose ids is known.
         warnings.simplefilter("ignore", CalibrationWarning)
         n_found = watched.add_labels(encode_labels(path, labels, layout.classes), ids)
-    if n_found == len(ids):
-        return []
-    return [
-        f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids match no sample that waits for a label. The sample was "
-        "read without --id, already has a label, or is too old."
-    ]
+    if n_found < len(ids):
+        warn_user(
+            f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids match no sample that waits for a label. The sample "
+            "was read without --id, already has a label, or is too old."
+        )

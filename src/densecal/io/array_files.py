@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,18 +33,8 @@ SMALL_BYTES, MOST_COMPRESSION = 1 << 28, 50
 """The arrays of an .npz file may take this many bytes, or this many times the size of the file if that is more."""
 MOST_MEMBER_HEADER = 80
 """The bytes of a member's header in a zip archive, without its name: 30, and a few fields for large files."""
-
-
-class PickledArray:
-    """The place of an array of Python objects, which is not read: pickles can execute arbitrary code."""
-
-
-def check_no_pickles(path: Path, used: Mapping[str, Any], texts: Collection[str]) -> None:
-    """Raise if one of the arrays to use holds Python objects; those named in ``texts`` may be texts."""
-    for name, array in used.items():
-        if isinstance(array, PickledArray):
-            advice = "array.astype(str), or array.astype(int) for numbers" if name in texts else "array.astype(float)"
-            raise ArtefactError(f"{path}: the array {name!r} holds Python objects. Convert it first: {advice}.")
+OBJECTS = object()
+"""Stands for an array of Python objects, which is not read: pickles can execute arbitrary code."""
 
 
 def check_writable(path: str | Path) -> Path:
@@ -122,12 +112,12 @@ def _fills(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> bool
 
 
 def _read_member(opened: Any, size: int) -> Any:
-    """Return an array of an archive, or PickledArray; raise if its header promises another size than it has."""
+    """Return an array of an archive, or OBJECTS; raise if its header promises another size than it has."""
     version = np.lib.format.read_magic(opened)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = reader(opened)
     if dtype.hasobject:
-        return PickledArray()
+        return OBJECTS
     if opened.tell() + dtype.itemsize * math.prod(shape) != size:
         raise ValueError("an array has another size than its header says")
     opened.seek(0)
@@ -135,7 +125,7 @@ def _read_member(opened: Any, size: int) -> Any:
 
 
 def read_folder(path: Path) -> dict[str, Any]:
-    """Return the arrays of the .npy files of a folder, memory-mapped, by name, or PickledArray."""
+    """Return the arrays of the .npy files of a folder, memory-mapped, by name, or OBJECTS."""
     arrays: dict[str, Any] = {}
     for file in sorted(path.rglob("*.npy")):
         try:
@@ -144,7 +134,7 @@ def read_folder(path: Path) -> dict[str, Any]:
             arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             if "Python objects in dtype" in str(error):
-                arrays[name] = PickledArray()
+                arrays[name] = OBJECTS
                 continue
             raise ArtefactError(f"{file} is not a valid .npy file of numbers.") from None
     return arrays

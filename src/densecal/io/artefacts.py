@@ -62,7 +62,6 @@ class Artefact:
     state: CalibratorState
     metadata: dict[str, Any] = field(default_factory=dict)
     densecal_version: str = __version__
-    format_version: int = VERSION
     created_at: str = ""
     n_calibrators: int = 1
     """More than one for an ensemble of classifiers; the stages are then those of the first, the second, ..."""
@@ -146,7 +145,7 @@ def read(path: str | Path) -> Artefact:
         count = header["n_calibrators"]
         if type(count) is not int or count < 1:
             raise ValueError(f"n_calibrators must be a positive integer, got {count!r}.")
-        return Artefact(state, metadata, str(header["densecal"]), VERSION, str(header["created_at"]), count)
+        return Artefact(state, metadata, str(header["densecal"]), str(header["created_at"]), count)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, error) from error
 

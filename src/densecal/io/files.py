@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 MOST_NAME_BYTES = 200
 """Longer names are hashed in the names of temporary files, since file systems allow 255 bytes."""
@@ -31,19 +31,21 @@ def hash_file(path: str | Path) -> str:
     digest = hashlib.sha256()
     for part in sorted(path.rglob("*.npy")) if path.is_dir() else [path]:
         with open_file(part) as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 
-def open_file(path: str | Path) -> BinaryIO:
+def open_file(path: str | Path) -> BufferedReader:
     """Open a file for reading; raise for a folder, a pipe or a device, which might block."""
     path = Path(path)
     try:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
-        raise missing_file(path) from None
+        names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        similar = get_close_matches(path.name, names, n=1, cutoff=0.75)
+        hint = f" Did you mean {path.with_name(similar[0])}?" if similar else ""
+        raise FileNotFoundError(f"{path} does not exist.{hint}") from None
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(f"{path} is not a regular file: it is a folder, a pipe or a device.")
@@ -57,14 +59,6 @@ def split_name(source: str) -> tuple[str | None, Path]:
     """Return the name and the path of ``NAME=PATH``; the name is None for a path, or for an existing file with a =."""
     name, _, path = source.partition("=")
     return (name, Path(path)) if path and not Path(source).exists() else (None, Path(source))
-
-
-def missing_file(path: Path) -> FileNotFoundError:
-    """Return the error for a path that does not exist, with the most similar name in its folder."""
-    names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    similar = get_close_matches(path.name, names, n=1, cutoff=0.75)
-    hint = f" Did you mean {path.with_name(similar[0])}?" if similar else ""
-    return FileNotFoundError(f"{path} does not exist.{hint}")
 
 
 @contextmanager
@@ -179,19 +173,8 @@ def hold_lock(path: str | Path) -> Iterator[None]:
     target = Path(os.path.realpath(path))
     # Not the file itself: a write replaces it with another one, which would not be locked.
     lock = target.with_name(f"{_prefix(target)}lock")
-    handle = _open_locked(lock, path)
-    try:
-        yield
-    finally:
-        # Remove it before it is released: whoever opened it meanwhile sees that it is gone, and makes another.
-        with suppress(OSError):
-            lock.unlink()
-        os.close(handle)
-
-
-def _open_locked(lock: Path, path: str | Path) -> int:
-    """Return the descriptor of the lock's file, which a process that died may have left."""
     while True:
+        # A process that died may have left the file, but not its lock.
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         if lock_file(handle) is False:
             os.close(handle)
@@ -200,7 +183,14 @@ def _open_locked(lock: Path, path: str | Path) -> int:
                 "process has finished."
             )
         if os.fstat(handle).st_nlink:
-            return handle
+            break
+        os.close(handle)
+    try:
+        yield
+    finally:
+        # Remove it before it is released: whoever opened it meanwhile sees that it is gone, and makes another.
+        with suppress(OSError):
+            lock.unlink()
         os.close(handle)
 
 
@@ -233,6 +223,6 @@ def quoted(words: Iterable[str]) -> str:
     return listed([repr(word) for word in words])
 
 
-def listed(words: Sequence[str], most: int = 8) -> str:
+def listed(words: Sequence[object], most: int = 8) -> str:
     """Join words with commas; after the first few, give the number of the others."""
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+    return ", ".join(map(str, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -14,10 +14,9 @@ import numpy as np
 
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
-from densecal.io.array_files import METADATA, READABLE, advise, check_no_pickles, check_writable, read_folder, read_npz
-from densecal.io.class_order import class_difference, reorder, score_classes
-from densecal.io.files import atomic_write, listed, missing_file, name_file_in_errors, open_file
-from densecal.io.labels import encode_labels, fill_missing
+from densecal.io.array_files import METADATA, OBJECTS, advise, check_writable, read_folder, read_npz
+from densecal.io.classes import check_named_classes, class_difference, encode_labels, fill_missing, reorder
+from densecal.io.files import atomic_write, listed, name_file_in_errors, open_file
 from densecal.io.scores import as_logits
 from densecal.io.tables import TABLE_SUFFIXES, is_missing, read_table, warn_if_repeated
 
@@ -169,19 +168,16 @@ def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[di
     """Return the arrays by name, in the order of the layers, and the metadata; None if densecal did not write them."""
     if path.is_dir():
         return read_folder(path), None
-    if not path.exists():
-        raise FileNotFoundError(f"{missing_file(path)} {READABLE}.")
     suffix = path.suffix.lower()
     with open_file(path) as file:
         held = sniff_format(file)
-        if suffix == ".npz":
-            _check_suffix(path, held, ".npz")
-            arrays, metadata = read_npz(path, file, max_bytes)
-            return arrays, None if metadata is None else _check_metadata(path, metadata)
-        if suffix == ".safetensors":
-            _check_suffix(path, held, ".safetensors")
+        if suffix in (".npz", ".safetensors"):
+            _check_suffix(path, held, suffix)
         elif held != ".safetensors":
             raise ArtefactError(advise(path, suffix))
+        if suffix == ".npz":
+            arrays, metadata = read_npz(path, file, max_bytes)
+            return arrays, None if metadata is None else _check_metadata(path, metadata)
     return _read_safetensors(path, verify)
 
 
@@ -200,7 +196,7 @@ def _check_suffix(path: Path, held: str | None, suffix: str) -> None:
         raise ArtefactError(
             f"{path} is named {suffix} but holds a {held} file. Rename it to {path.with_suffix(held).name}."
         )
-    if held in (".npy", ".parquet", ".pkl") and held != suffix:
+    if held not in (None, suffix):
         raise ArtefactError(f"{path} is named {suffix} but holds something else. {advise(path, held)}")
 
 
@@ -234,13 +230,16 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     if np.ndim(ids) == 1:
         warn_if_repeated(path, ids)
     named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
-    used = {name: array for name, array in arrays.items() if name not in left}
-    check_no_pickles(path, used, {layout.labels or "labels", layout.id or "ids", "classes"})
+    if objects := [name for name, array in arrays.items() if array is OBJECTS and name not in left]:
+        raise ArtefactError(
+            f"{path}: the array {objects[0]!r} holds Python objects. Convert numbers first: array.astype(float), and "
+            "labels or ids: array.astype(str), or array.astype(int) for integers."
+        )
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     logits, floor, percentages = scores, None, None
     if is_single or layout.probabilities:
         logits, floor, percentages = as_logits(path, scores, layout, is_single=is_single)
-    order = score_classes(path, named, layout)
+    order = check_named_classes(path, named, layout) if named else layout.score_classes or layout.classes
     if order and logits.ndim == 2 and len(order) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
     classes = layout.classes or order
@@ -260,18 +259,11 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
             labels, partial = None, fill_missing(labels, has_label, logits.shape[1])
     if left:
         warn_user(f"{path}: {listed(sorted(left))} {'is' if len(left) == 1 else 'are'} ignored. {EXPECTED}")
+    # The logarithms of probabilities are logits, whatever their values.
+    assume_logits = layout.assume_logits or layout.probabilities
+    metadata = metadata or {}
     return FileContent(
-        logits,
-        labels,
-        features,
-        ids,
-        classes,
-        floor,
-        percentages,
-        metadata or {},
-        # The logarithms of probabilities are logits, whatever their values.
-        assume_logits=layout.assume_logits or layout.probabilities,
-        partial_labels=partial,
+        logits, labels, features, ids, classes, floor, percentages, metadata, assume_logits, partial_labels=partial
     )
 
 

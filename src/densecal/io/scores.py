@@ -83,13 +83,8 @@ def _shares(path: Path, values: Any, total: int, *, is_single: bool) -> Any:
     shares = np.clip(shares, 0, 1)
     if is_single:
         return np.stack([1 - np.ravel(shares), np.ravel(shares)], axis=1)
-    if values.size:
-        _check_sums(path, values, total)
-    return shares
-
-
-def _check_sums(path: Path, values: Any, total: int) -> None:
-    """Raise if a row does not sum to the total, up to rounding."""
+    if not values.size:
+        return shares
     sums = values.sum(axis=-1)
     row = int(np.abs(sums - total).argmax())
     off = abs(float(sums[row]) - total)
@@ -99,3 +94,4 @@ def _check_sums(path: Path, values: Any, total: int) -> None:
             f"{sums[row]:g} (rows count from 0). Check the values of the row, and --scores: a class may be missing, or "
             "other columns may be among them."
         )
+    return shares

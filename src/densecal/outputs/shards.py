@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from densecal.errors import ArtefactError
 from densecal.io import output_files, safetensors_file
 from densecal.io.files import listed, name_file_in_errors
 from densecal.io.output_files import DEFAULT_LAYOUT, FileContent, FileLayout
-from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows, make_outputs
+from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows
 
 SHARD_SIZE = 8192
 """The default number of samples per file: 65 MB for 1,000 classes and 2,000 features."""
@@ -88,13 +88,20 @@ class OutputShards:
         self._is_verified = verify
         self._cached: tuple[tuple[int, ...], FileContent] | None = None
         self._shards: list[_Shard] = []
+        seen: dict[str, Path] = {}
         for place, path in enumerate(_find_shards(source)):
             content = output_files.read(path, self.layout, verify=verify)
             self.layout = self.layout.following(content)
-            self._shards.append(_Shard.of(path, content))
+            self._shards.append(shard := _Shard.of(path, content))
             self._cached = None if _is_mapped(path) else ((place,), content)
-        _check_one_data_set(self._shards)
-        first = self._shards[0]
+            first = self._shards[0]
+            if shard.kind != first.kind:
+                raise ValueError(
+                    f"{path} and {first.path} differ in their classes, their layers or in having labels: they are not "
+                    "shards of one data set."
+                )
+            if shard.checksum is not None and seen.setdefault(shard.checksum, path) != path:
+                raise ValueError(f"{seen[shard.checksum]} and {path} hold the same data. Remove one of them.")
         self._starts = [0, *accumulate(shard.n_rows for shard in self._shards)]
         self.paths = tuple(shard.path for shard in self._shards)
         self.n_classes, self.has_labels, self.layers = first.n_classes, first.has_labels, tuple(first.widths)
@@ -130,13 +137,17 @@ class OutputShards:
     @cached_property
     def ids(self) -> NDArray[np.object_] | None:
         """The ids of the samples of all files, or None."""
-        found = [self._content(place).ids for place in range(len(self._shards))]
-        return None if any(one is None for one in found) else np.concatenate(found).astype(object)
+        ids = self._joined("ids")
+        return None if ids is None else ids.astype(object)
 
     @cached_property
     def partial_labels(self) -> NDArray[np.int64] | None:
         """The labels of all files if some are missing, negative where they are missing; otherwise None."""
-        found = [self._content(place).partial_labels for place in range(len(self._shards))]
+        labels: NDArray[np.int64] | None = self._joined("partial_labels")
+        return labels
+
+    def _joined(self, name: str) -> Any:
+        found = [getattr(self._content(place), name) for place in range(len(self._shards))]
         return None if any(one is None for one in found) else np.concatenate(found)
 
     def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
@@ -191,14 +202,14 @@ class OutputShards:
         block = (rows.start if isinstance(rows, slice) else int(rows[0])) // MAP_ROWS
         content = self._content(place, block, verify=verify)
         logits = content.logits[rows]
-        part = replace(
-            content,
-            logits=logits.astype(np.float32) if logits.dtype == np.float16 else logits,
-            labels=None if content.labels is None else content.labels[rows],
-            features={layer: array[rows] for layer, array in content.features.items()},
-            metadata=self.metadata,
-        )
-        return make_outputs(self.paths[place], part)
+        with name_file_in_errors(self.paths[place]):
+            return Outputs(
+                logits.astype(np.float32) if logits.dtype == np.float16 else logits,
+                None if content.labels is None else content.labels[rows],
+                {layer: array[rows] for layer, array in content.features.items()},
+                metadata=self.metadata,
+                assume_logits=content.assume_logits,
+            )
 
     def _content(self, place: int, block: int = 0, *, verify: bool = False) -> FileContent:
         """Return the arrays of one file.
@@ -220,21 +231,6 @@ def _is_mapped(path: Path) -> bool:
     return path.is_dir() or path.suffix == ".safetensors"
 
 
-def _check_one_data_set(shards: Sequence[_Shard]) -> None:
-    """Raise unless the shards are outputs of one classifier, and all different."""
-    seen: dict[str, Path] = {}
-    for shard in shards:
-        if shard.kind != shards[0].kind:
-            raise ValueError(
-                f"{shard.path} and {shards[0].path} differ in their classes, their layers or in having labels: they "
-                "are not shards of one data set."
-            )
-        if shard.checksum is not None and shard.checksum in seen:
-            raise ValueError(f"{seen[shard.checksum]} and {shard.path} hold the same data. Remove one of them.")
-        if shard.checksum is not None:
-            seen[shard.checksum] = shard.path
-
-
 def shard_name(name: str, index: int, count: int, suffix: str = ".safetensors") -> str:
     """Return the file name of a shard, such as ``test-00003-of-00010.safetensors`` of ``name="test", index=3``."""
     if not 0 <= index < count:
@@ -251,50 +247,46 @@ def shard_of(path: Path) -> str | None:
 def group_shards(source: str | Path) -> list[list[Path]]:
     """Return the files of each data set of a folder or a pattern: shards together and in order, other files alone."""
     files = output_files.list_outputs(source)
-    complete = files != [Path(source)]  # a single file may be one of several shards
-    return [_check_names(group, source, complete=complete) for group in _by_data_set(files)]
+    # A single file may be one of several shards.
+    return _group_shards(files, source, complete=files != [Path(source)])
 
 
 def _find_shards(source: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return the files of one data set in order; raise for missing shards, duplicates or several data sets."""
     if isinstance(source, (str, Path)):
-        files = output_files.list_outputs(source)
-        return _check_names(files, source, complete=files != [Path(source)])
+        groups = group_shards(source)
+        names = sorted({shard_of(group[0]) or "files without a number" for group in groups})
+        if len(names) > 1:
+            found = f"{source} holds shards of different data sets: {listed(names)}"
+            raise ValueError(f"{found}. Pass a pattern for one of them.")
+        return [path for group in groups for path in group]
     files = [Path(path) for path in source]
     if not files:
         raise ValueError("source must hold at least one file, got none.")
-    for group in _by_data_set(files):
-        _check_names(group, "The sequence of files", complete=False)
+    _group_shards(files, "The sequence of files", complete=False)
     return files
 
 
-def _by_data_set(files: Sequence[Path]) -> list[list[Path]]:
+def _group_shards(files: Sequence[Path], source: str | Path, *, complete: bool) -> list[list[Path]]:
+    """Return the files of each data set in the order of their numbers; raise unless each shard is there once."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for file in files:
         groups[shard_of(file) or str(file)].append(file)
+    for name, group in groups.items():
+        found = {path: match for path in group if (match := _NAME.fullmatch(path.stem))}
+        if not found:
+            continue
+        totals = {int(match[3]) for match in found.values()}
+        if len(totals) > 1:
+            raise ValueError(f"{source} holds shards of different runs, which wrote {sorted(totals)} shards each.")
+        total, by_number = totals.pop(), {int(match[2]): path for path, match in found.items()}
+        if twice := {*group} - {*by_number.values()}:
+            raise ValueError(f"{source} holds the shard {min(twice).stem} twice. Remove one of the files.")
+        missing = [number for number in range(total) if number not in by_number]
+        if max(by_number) >= total or (missing and complete):
+            raise ValueError(
+                f"{source} holds {len(by_number)} of {total} shards of {name}; missing: {listed(missing)}. Write them, "
+                "or pass the files one by one to go without them."
+            )
+        groups[name] = [by_number[number] for number in sorted(by_number)]
     return list(groups.values())
-
-
-def _check_names(files: Sequence[Path], source: str | Path, *, complete: bool) -> list[Path]:
-    """Return the files in the order of their numbers; raise unless they are the shards of one data set, each once."""
-    found = {path: _NAME.fullmatch(path.stem) for path in files}
-    names = {match[1] if match else "" for match in found.values()}
-    if names == {""}:
-        return list(found)
-    if len(names) > 1:
-        listing = listed(sorted(name or "files without a number" for name in names))
-        raise ValueError(f"{source} holds shards of different data sets: {listing}. Pass a pattern for one of them.")
-    totals = {int(match[3]) for match in found.values() if match}
-    if len(totals) > 1:
-        raise ValueError(f"{source} holds shards of different runs, which wrote {sorted(totals)} shards each.")
-    total, by_number = totals.pop(), {int(match[2]): path for path, match in found.items() if match}
-    if len(by_number) < len(files):
-        twice = next(path for path, match in found.items() if match and by_number[int(match[2])] != path)
-        raise ValueError(f"{source} holds the shard {twice.stem} twice. Remove one of the files.")
-    missing = [str(number) for number in range(total) if number not in by_number]
-    if max(by_number) >= total or (missing and complete):
-        raise ValueError(
-            f"{source} holds {len(by_number)} of {total} shards of {names.pop()}; missing: {listed(missing)}. Write "
-            "them, or pass the files one by one to go without them."
-        )
-    return [by_number[number] for number in sorted(by_number)]

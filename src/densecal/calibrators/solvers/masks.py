@@ -11,9 +11,6 @@ from densecal.errors import warn_user
 
 MASKED_TEMPERATURES = 300.0
 """A logit this many temperatures below the largest of its row, with probability e^-300, masks its class."""
-SMALLEST_MASK = 5e3
-"""A label whose logit is this far below the largest is masked, by -1e4, -1e9 or the lowest float, if the typical
-margin between the two largest logits is much smaller."""
 HIDDEN = -1e30
 """A score whose exponential is zero at any temperature, and finite."""
 
@@ -26,17 +23,6 @@ def mask_gap(temperature: float) -> float:
 def find_mask_gap(logits: Array, labels: Array) -> float:
     """Return the gap for a method that fits no temperature, from the temperature with the largest likelihood."""
     return mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
-
-
-def count_masked_labels(logits: Array, labels: Array) -> int:
-    """Return how many labels are those of masked classes. Scores in large units have large gaps, but no masks."""
-    scores, true = to_numpy(logits), to_numpy(labels)
-    below_top = scores.max(axis=1).astype(np.float64) - scores[np.arange(len(true)), true]
-    if not (below_top > SMALLEST_MASK).any():
-        return 0
-    second, largest = np.partition(scores, -2, axis=1)[:, -2:].T.astype(np.float64)
-    typical = float(np.median(largest - second))
-    return int((below_top > max(SMALLEST_MASK, MASKED_TEMPERATURES * typical)).sum())
 
 
 def fill_masked(logits: Array, gap: Array | float) -> tuple[Array, Array]:
