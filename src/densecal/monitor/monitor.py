@@ -163,7 +163,7 @@ class Monitor:
     def alarms(self) -> tuple[Alarm, ...]:
         """The latest alarms, oldest first."""
         with self._lock:
-            return tuple(self._stream.alarms)
+            return tuple(self._stream.alarms.raised)
 
     @property
     def alarm(self) -> Alarm | None:

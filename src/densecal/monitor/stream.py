@@ -12,13 +12,9 @@ import numpy as np
 
 from densecal.arrays import Array
 from densecal.estimation.accuracy_model import AccuracyModel
-from densecal.estimation.moments import Moments
 from densecal.estimation.signals import SampleSignals
-from densecal.monitor.alarms import Alarm, describe_cause
-from densecal.monitor.windows import JOINED_WINDOWS, MOST_JOINED, Settings, Window
-
-FEWEST_EXTRAPOLATED = 30
-"""Fewer samples can look like an extrapolation by chance. Windows in a row count together."""
+from densecal.monitor.alarms import Alarms
+from densecal.monitor.windows import Settings, Window
 
 
 @dataclass
@@ -34,19 +30,13 @@ class _OpenWindow:
 
 
 class Stream:
-    """Cuts a stream into windows, estimates the accuracy of each and raises alarms. It is not thread-safe.
-
-    An alarm is raised if the estimate lies below the limit by more than chance explains, or is an extrapolation whose
-    interval reaches below it. The first window without either ends it.
-    """
+    """Cuts a stream into windows and estimates the accuracy of each. It is not thread-safe."""
 
     def __init__(self, model: AccuracyModel, layers: Sequence[str], settings: Settings) -> None:
         self.model, self.layers, self.settings = model, tuple(layers), settings
         self.n_samples = 0
         self.windows: deque[Window] = deque(maxlen=settings.history)
-        self.alarms: deque[Alarm] = deque(maxlen=settings.history)
-        self._recent: deque[Moments] = deque(maxlen=MOST_JOINED)
-        self._below_since: tuple[int, str] | None = None
+        self.alarms = Alarms(model, settings)
         self._ring = np.zeros((settings.window, 0))
         self._open = _OpenWindow()
         self._waiting: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -78,7 +68,7 @@ class Stream:
     def close_window(self) -> Window:
         """End the current window, estimate its accuracy and raise or end an alarm."""
         current, signals = self._open, self.latest(self.n_open)
-        bound, n_tested = self._bound(signals.predictors)
+        bound, n_tested = self.alarms.bound(signals.predictors)
         window = Window(
             **asdict(current),
             end=self.n_samples,
@@ -88,41 +78,8 @@ class Stream:
         )
         self.windows.append(window)
         self._open = _OpenWindow(current.number + 1, self.n_samples)
-        self._judge(window)
+        self.alarms.judge(self.windows)
         return window
-
-    def _bound(self, predictors: Array) -> tuple[float, int]:
-        """Return the lowest upper bound of the latest windows, one or several together, and its number of samples."""
-        self._recent.append(Moments.of(predictors))
-        recent = list(self._recent)
-        joined = [Moments.join(recent[-n:]) for n in JOINED_WINDOWS if n <= len(recent)]
-        return min((self.model.upper_bound(part, self.settings.level), part.n_samples) for part in joined)
-
-    def _judge(self, window: Window) -> None:
-        """Raise or end an alarm after the latest window."""
-        limit, n_unknown = self.settings.alarm_below, self._n_unknown()
-        is_raised = bool(self.alarms) and self.alarms[-1].until is None
-        is_unknown, is_below = n_unknown >= FEWEST_EXTRAPOLATED, window.estimate.accuracy < limit
-        if is_below or is_unknown:
-            self._below_since = self._below_since or (window.start, window.start_at)
-            if (window.bound < limit or is_unknown) and not is_raised:
-                why = describe_cause(window, limit)
-                self.alarms.append(Alarm(*self._below_since, window.end, window.end_at, why))
-        elif not n_unknown:
-            self._below_since = None
-            if is_raised:
-                # The windows of an alarm that has ended do not count for the next one.
-                self._recent = deque([self._recent[-1]], maxlen=MOST_JOINED)
-                self.alarms[-1] = replace(self.alarms[-1], until=window.start, until_at=window.start_at)
-
-    def _n_unknown(self) -> int:
-        """Return the number of samples in the latest windows that are all extrapolations reaching below the limit."""
-        found = 0
-        for one in (window.estimate for window in reversed(self.windows)):
-            if not one.is_extrapolated or one.low >= self.settings.alarm_below or found >= FEWEST_EXTRAPOLATED:
-                break
-            found += one.n_samples
-        return found
 
     def latest(self, count: int) -> SampleSignals:
         """Return the signals of the latest samples, in any order."""
@@ -199,9 +156,7 @@ class Stream:
             "accuracy_model": self.model.state(),
             "n_samples": self.n_samples,
             "windows": [window.to_dict() for window in self.windows],
-            "alarms": [alarm.to_dict() for alarm in self.alarms],
-            "recent": [[one.n_samples, one.means.tolist(), one.products.tolist()] for one in self._recent],
-            "below_since": self._below_since,
+            **self.alarms.state(),
             "open": asdict(self._open),
             "waiting": [[one, *where] for one, where in self._waiting.items()],
             "labelled": list(self._labelled),
@@ -215,9 +170,7 @@ class Stream:
             raise ValueError(f"the buffer of shape {ring.shape} does not fit a window of {self.settings.window}.")
         self.n_samples = int(values["n_samples"])
         self.windows.extend(Window.from_dict(one) for one in values["windows"])
-        self.alarms.extend(Alarm(**one) for one in values["alarms"])
-        self._recent.extend(Moments(n_samples, *map(np.array, arrays)) for n_samples, *arrays in values["recent"])
-        self._below_since = None if values["below_since"] is None else tuple(values["below_since"])
+        self.alarms.restore(values)
         self._ring, self._open = np.array(ring, np.float64), _OpenWindow(**values["open"])
         self._waiting = OrderedDict((one, (number, predicted)) for one, number, predicted in values["waiting"])
         self._labelled = OrderedDict.fromkeys(values["labelled"])
