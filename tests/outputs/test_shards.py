@@ -76,6 +76,17 @@ def test_a_shard_that_is_there_twice_is_an_error(parts, tmp_path):
         Outputs.open(tmp_path)
 
 
+def test_a_file_named_twice_is_an_error(parts, tmp_path):
+    save(parts, tmp_path)
+    one, other, _ = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="holds the shard test-00000-of-00003 twice"):
+        Outputs.open([one, other, one])
+    plain = tmp_path / "plain.safetensors"
+    parts[0].save(plain)
+    with pytest.raises(ValueError, match="hold the same data"):
+        Outputs.open([plain, plain])
+
+
 def test_the_same_data_under_two_numbers_are_an_error(parts, tmp_path):
     save(parts, tmp_path)
     shutil.copy(tmp_path / shard_name("test", 0, 3), tmp_path / shard_name("test", 1, 3))

@@ -29,7 +29,7 @@ def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLay
             raise
         raise UsageError(
             f"{path} is not a calibrator, a file that `densecal fit` writes. Pass a calibrator first, and data with "
-            "--data."
+            f"--data. ({error})"
         ) from error
     with name_file_in_errors(path):
         layout = layout.for_calibrator(artefact.metadata)

@@ -100,8 +100,10 @@ class OutputShards:
                     f"{path} and {first.path} differ in their classes, their layers or in having labels: they are not "
                     "shards of one data set."
                 )
-            if shard.checksum is not None and seen.setdefault(shard.checksum, path) != path:
-                raise ValueError(f"{seen[shard.checksum]} and {path} hold the same data. Remove one of them.")
+            if shard.checksum is not None:
+                if shard.checksum in seen:
+                    raise ValueError(f"{seen[shard.checksum]} and {path} hold the same data. Remove one of them.")
+                seen[shard.checksum] = path
         self._starts = [0, *accumulate(shard.n_rows for shard in self._shards)]
         self.paths = tuple(shard.path for shard in self._shards)
         self.n_classes, self.has_labels, self.layers = first.n_classes, first.has_labels, tuple(first.widths)
@@ -279,9 +281,11 @@ def _group_shards(files: Sequence[Path], source: str | Path, *, complete: bool) 
         totals = {int(match[3]) for match in found.values()}
         if len(totals) > 1:
             raise ValueError(f"{source} holds shards of different runs, which wrote {sorted(totals)} shards each.")
-        total, by_number = totals.pop(), {int(match[2]): path for path, match in found.items()}
-        if twice := {*group} - {*by_number.values()}:
-            raise ValueError(f"{source} holds the shard {min(twice).stem} twice. Remove one of the files.")
+        numbers = [int(found[path][2]) for path in group]
+        total, by_number = totals.pop(), dict(zip(numbers, group, strict=True))
+        if len(by_number) < len(group):
+            twice = next(path for place, path in enumerate(group) if numbers[place] in numbers[:place])
+            raise ValueError(f"{source} holds the shard {twice.stem} twice. Remove one of the files.")
         missing = [number for number in range(total) if number not in by_number]
         if max(by_number) >= total or (missing and complete):
             raise ValueError(
