@@ -249,3 +249,25 @@ def test_a_graph_that_disagrees_is_not_left_behind(trained, measured, tmp_path, 
     with pytest.raises(RuntimeError, match="differ from the model's by up to"):
         export_onnx(model, trained[2][0][:2], tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_classifier_that_bins_its_inputs_is_exported(tmp_path):
+    class Binned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("edges", torch.linspace(-2, 2, 7))
+            self.scores = nn.Embedding(8, 3)
+
+        def forward(self, x):
+            return self.scores(torch.searchsorted(self.edges, x, side="right", out_int32=True)).mean(dim=1)
+
+    torch.manual_seed(0)
+    classifier, inputs = Binned().eval(), torch.randn(300, 5)
+    inputs[:7, 0] = classifier.edges
+    with torch.inference_mode():
+        logits = classifier(inputs)
+    calibrator = densecal.TemperatureScaling().fit(logits.numpy(), torch.randint(3, (300,)).numpy())
+    model = CalibratedModel(classifier, calibrator, {})
+    export_onnx(model, inputs[:7], tmp_path / "model.onnx")
+    with torch.inference_mode():
+        np.testing.assert_allclose(run(tmp_path / "model.onnx", inputs), model(inputs), atol=1e-5)

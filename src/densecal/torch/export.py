@@ -193,7 +193,14 @@ class _Positional(nn.Module):
         return self.model.predict_proba(*batch.args, **batch.kwargs)
 
 
-def _search_by_halving(sorted_sequence: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
+def _search_by_halving(
+    sorted_sequence: Tensor,
+    values: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+) -> Tensor:
     """Return insertion positions by binary search, for runtimes without a searchsorted operator."""
     (count,) = sorted_sequence.shape
     position = torch.zeros_like(values, dtype=torch.int64)
@@ -201,10 +208,10 @@ def _search_by_halving(sorted_sequence: Tensor, values: Tensor, *, right: bool =
     while step:
         candidate = position + step
         there = sorted_sequence[(candidate - 1).clamp_max(count - 1)]
-        is_left = there <= values if right else there < values
+        is_left = there <= values if right or side == "right" else there < values
         position = torch.where(is_left & (candidate <= count), candidate, position)
         step //= 2
-    return position
+    return position.int() if out_int32 else position
 
 
 def _compare(path: Path, model: CalibratedModel, batch: Batch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
@@ -141,7 +141,7 @@ class Extraction:
         with self._precision():
             traced = trace(self.model, batch)
         self.layers = select_from(traced, self.model, self.choice)
-        self.layouts = layouts_of(traced, self.layers, self.choice if isinstance(self.choice, Mapping) else {})
+        self.layouts = layouts_of(traced, self.layers, self.choice)
         pooled = {call.shape[1:-1] for call in traced.calls if call.name in self.layers and call.shape is not None}
         warn_of_padding(self.model, batch.args, batch.kwargs, pooled)
 
