@@ -101,6 +101,7 @@ def test_many_samples_go_through_the_pilot_and_still_beat_a_single_temperature()
     assert squared_error(ours, labels) < squared_error(single, labels) - 0.005
 
 
-def test_a_negative_weight_decay_is_refused(ten_classes):
+def test_a_negative_weight_decay_is_refused_before_the_fit(ten_classes, monkeypatch):
+    monkeypatch.setattr("densecal.calibrators.parameterized_temperature.solve_temperature", None)
     with pytest.raises(ValueError, match="weight_decay must not be negative, got -1"):
         ParameterizedTemperatureScaling(weight_decay=-1).fit(*ten_classes)

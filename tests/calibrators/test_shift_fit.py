@@ -429,3 +429,10 @@ def test_far_outliers_in_a_batch_do_not_change_what_its_other_inputs_get():
         adapted = dac.adapted_to(batch, distances=mixed)
         found = adapted.predict_proba(batch, distances=mixed)[360:].max(axis=1).mean()
         assert found == pytest.approx(expected, abs=0.05)
+
+
+def test_shifted_data_of_unequal_lengths_are_named():
+    logits, labels, distances = make_domain(500, 0.0, 0)
+    shifted = {"a/weak": (logits[:200], labels[:200], distances[:50]), "b": (logits, labels, distances)}
+    with pytest.raises(ValueError, match=r"shifted\['a/weak'\] has logits of 200 samples, but distances of 50"):
+        DAC().fit(logits, labels, distances=distances, shifted=shifted)

@@ -13,6 +13,8 @@ import typer
 
 import densecal
 from densecal.cli import app
+from densecal.cli.app import collect_warnings
+from densecal.errors import warn_user
 
 COMMANDS = ("demo", "fit", "apply", "evaluate", "report", "inspect", "shift show", "extract")
 
@@ -84,6 +86,13 @@ def test_an_error_nobody_foresaw_is_one_line_with_the_way_to_see_more(densecal, 
     assert complains(answer)
     assert "ZeroDivisionError" in answer.err
     assert "--debug" in answer.err
+
+
+def test_warnings_are_printed_before_the_error_that_ends_a_command(capsys):
+    with pytest.raises(ValueError, match="too few"), collect_warnings():
+        warn_user("one file is empty")
+        raise ValueError("too few")
+    assert capsys.readouterr().err == "warning: one file is empty\n"
 
 
 def test_the_help_answers_at_once_and_without_numpy():

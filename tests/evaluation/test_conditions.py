@@ -23,6 +23,10 @@ def test_metadata_in_a_file_give_name_and_severity(tmp_path):
     assert (condition.name, condition.severity) == ("fog", 3)
 
 
+def test_a_severity_that_is_given_is_kept_as_it_is(outputs):
+    assert Condition.from_outputs(outputs, severity=2.5).severity == 2.5
+
+
 @pytest.mark.parametrize(
     ("file", "name", "severity"),
     [("fog-3", "fog", 3), ("fog_5", "fog", 5), ("clean", "clean", 0), ("sales-2024", "sales-2024", 0)],

@@ -48,9 +48,10 @@ def test_every_value_is_the_measure_of_that_calibrator_on_that_condition(table, 
         assert table.values["dac+ts", "brier"][place] == pytest.approx(brier_score(probabilities, test.labels))
 
 
-def test_data_that_a_calibrator_was_fitted_on_are_warned_of(drifting, calibrators):
+@pytest.mark.parametrize("sample_size", [50_000, 100])
+def test_data_that_a_calibrator_was_fitted_on_are_warned_of(drifting, calibrators, sample_size):
     with pytest.warns(CalibrationWarning, match=r"mine: ts, spl, dac\+ts was fitted on these data"):
-        evaluate_conditions(calibrators, [Condition("mine", drifting["val"])], n_resamples=0)
+        evaluate_conditions(calibrators, [Condition("mine", drifting["val"])], n_resamples=0, sample_size=sample_size)
 
 
 def mislabelled(outputs):

@@ -210,6 +210,7 @@ def test_a_paired_macro_difference_uses_the_same_draws_for_both_calibrators():
         (lambda p, y: macro_bootstrap("ece", []), "at least one"),
         (lambda p, y: macro_bootstrap("ece", [(p, y), (p[:5], y[:5])]), r"same samples.*\[5, 80\]"),
         (lambda p, y: macro_bootstrap("ece", [(p, y)], groups=[0, 1]), "one group for each of 1 conditions, got 2"),
+        (lambda p, y: bootstrap_interval(3, p, y), "metric must be a function or one of accuracy, .*got 3"),
         (lambda p, y: macro_bootstrap("auroc", [(p, y)]), "metric must be a function of"),
         (lambda p, y: macro_bootstrap("ece", [(p, y)], reference=[]), "the same 1 conditions, got 0"),
         (lambda p, y: Resamples(79).replicates("ece", p, y), "resamples are for 79 samples, got 80"),

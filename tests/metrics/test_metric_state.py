@@ -104,6 +104,8 @@ def test_a_state_without_class_bins_leaves_no_half_counted_class_wise_error():
     assert state.compute().classwise_ece is None
     assert MetricState().update(probabilities, labels).merge(state).compute().classwise_ece is None
     assert MetricState().merge(MetricState().update(probabilities, labels)).compute().classwise_ece is not None
+    kept = MetricState().update(probabilities, labels).merge(MetricState(classwise=False))
+    assert kept.compute().classwise_ece is not None
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "ece", "ks", "ece_mass", "brier", "nll"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import shutil
 
 import numpy as np
@@ -50,6 +51,14 @@ def test_rows_are_those_of_the_joined_outputs(parts, tmp_path, rows):
     found, expected = Outputs.open(tmp_path)[rows], Outputs.concatenate(parts)[rows]
     assert np.array_equal(found.logits, expected.logits)
     assert np.array_equal(found.labels, expected.labels)
+
+
+def test_parts_hold_no_arrays_until_they_are_read(tmp_path):
+    parts = [make_outputs(1000, seed) for seed in range(2)]
+    save(parts, tmp_path, ".npz")
+    found = Outputs.open(tmp_path).parts()
+    assert all(len(pickle.dumps(part)) < 2000 for _, part in found)
+    assert np.array_equal(found[1][1].load().logits, parts[1].logits)
 
 
 def test_half_precision_is_read_as_float32(tmp_path):

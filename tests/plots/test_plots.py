@@ -165,3 +165,10 @@ def test_every_name_of_the_stub_is_there_and_listed():
     assert len(plots.__all__) == 10
     assert set(plots.__all__) <= set(dir(plots))
     assert all(callable(getattr(plots, name)) for name in plots.__all__)
+
+
+def test_a_reliability_diagram_takes_half_precision_tensors():
+    torch = pytest.importorskip("torch")
+    probabilities = torch.tensor([[0.75, 0.25], [0.5, 0.5]], dtype=torch.bfloat16)
+    axes = plots.reliability_diagram(probabilities, torch.tensor([0, 0]))
+    assert "ECE" in axes.texts[0].get_text()

@@ -106,3 +106,15 @@ def test_labels_below_the_limit_are_told_although_the_latest_are_not(monitor):
     told = describe_status(watched)
     assert "In 2 of 3 windows with labels, the accuracy on them and its interval lie below 80.0" in " ".join(told.notes)
     assert watched.alarm is None and told.tone == "even"
+
+
+def test_a_calibrator_without_layers_has_no_drift(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 2000)
+    logits = 4.0 * np.eye(3)[np.where(rng.random(2000) < 0.9, labels, 0)]
+    none = np.zeros((2000, 0))
+    shifted = {f"{kind}/weak": (4.0 * np.eye(3)[rng.permutation(labels)], labels, none) for kind in "ab"}
+    monitor = Monitor(DAC(max_clean_cost=None).fit(logits, labels, distances=none, shifted=shifted), window=500)
+    monitor.update(logits[:500], distances=none[:500])
+    write_monitor_report(tmp_path / "monitor.html", monitor)
+    assert "<td>–</td>" in (tmp_path / "monitor.html").read_text(encoding="utf-8")

@@ -155,6 +155,10 @@ def test_png_files_that_are_not_all_of_cifar100_are_an_error(cifar100_png):
     (cifar100_png / "train/apple").rename(cifar100_png / "train/pear_tree")
     with pytest.raises(DatasetError, match="missing or unknown: apple, pear_tree"):
         CIFAR100(cifar100_png, "train")
+    (cifar100_png / "train").rename(cifar100_png / "whole")
+    (cifar100_png / "train/train").mkdir(parents=True)
+    with pytest.raises(DatasetError, match="expected 100 folders named after the classes"):
+        CIFAR100(cifar100_png, "train")
 
 
 def test_a_missing_set_says_what_to_get_and_where_to_put_it(tmp_path):
@@ -167,7 +171,7 @@ def test_a_missing_set_says_what_to_get_and_where_to_put_it(tmp_path):
 def test_a_missing_training_batch_is_named(cifar10):
     (cifar10 / "cifar-10-batches-py/data_batch_4").unlink()
     assert len(CIFAR10(cifar10, "test")) == 20
-    with pytest.raises(MissingDatasetError, match="data_batch_4 not found"):
+    with pytest.raises(MissingDatasetError, match=r"data_batch_4 not found.*cifar-10-python\.tar\.gz.*CIFAR home page"):
         CIFAR10(cifar10, "train")
 
 
@@ -203,6 +207,9 @@ def test_wrong_counts_types_and_labels_are_errors(cifar10):
     write_batch(file, good, [0] * 19)
     with pytest.raises(DatasetError, match="19"):
         CIFAR10(cifar10)
+    write_batch(file, good, b"0" * 20)
+    with pytest.raises(DatasetError, match="test_batch is damaged .*its labels not a list"):
+        CIFAR10(cifar10)
     write_batch(file, good.astype(np.float32), [0] * 20)
     with pytest.raises(DatasetError, match="not unsigned bytes"):
         CIFAR10(cifar10)
@@ -217,6 +224,15 @@ class Touch:
 
     def __reduce__(self):
         return Path.touch, (self.path,)
+
+
+def test_a_lack_of_memory_is_no_damage(cifar10, monkeypatch):
+    def read(_):
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    with pytest.raises(MemoryError):
+        CIFAR10(cifar10)
 
 
 def test_code_hidden_in_a_pickle_does_not_run(cifar10, tmp_path):
@@ -263,7 +279,7 @@ def test_a_missing_published_set_or_corruption_says_so(cifar10c):
         CIFAR100C(cifar10c, "fog", 1)
     with pytest.raises(MissingDatasetError, match=r"snow\.npy not found; the folder has fog"):
         CIFAR10C(cifar10c, "snow", 1)
-    with pytest.raises(ValueError, match="severity of CIFAR-10-C must be one of 1, 2, 3, 4, 5; got 0"):
+    with pytest.raises(ValueError, match="severity of CIFAR-10-C must be 1 to 5, got 0; severity 0 is the clean set"):
         CIFAR10C(cifar10c, "fog", 0)
 
 

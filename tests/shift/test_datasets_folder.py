@@ -47,7 +47,7 @@ def test_a_tree_of_splits_needs_to_know_which(tmp_path):
     write_tree(tmp_path / "test")
     assert len(ImageFolder(tmp_path, "train")) == 6
     assert ImageFolder(tmp_path, "test").splits == ("train", "test")
-    with pytest.raises(ValueError, match="split of .* must be one of train, test; got None"):
+    with pytest.raises(ValueError, match="pass split= one of train, test"):
         ImageFolder(tmp_path)
     with pytest.raises(ValueError, match="must be one of train, test; got 'val'"):
         ImageFolder(tmp_path, "val")
@@ -89,7 +89,7 @@ def test_a_damaged_image_is_named(tmp_path):
     (tmp_path / "cat/0.png").unlink()
     dataset = ImageFolder(tmp_path)
     (tmp_path / "cat/2.png").unlink()
-    with pytest.raises(DatasetError, match=r"2\.png cannot be read as an image.*No such file"):
+    with pytest.raises(DatasetError, match=r"2\.png was removed"):
         dataset[0]
 
 

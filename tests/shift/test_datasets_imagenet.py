@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.io import loadmat, savemat
 
 from densecal.shift import DatasetError, ImageNet, ImageNetC, MissingDatasetError, ResizeCrop
 from densecal.shift.datasets.checks import seeded_split
@@ -26,8 +27,6 @@ def write_image(path: Path, colour: int, size: tuple[int, int] = (300, 260)) -> 
 
 def write_devkit(root: Path, label_of_number: np.ndarray) -> None:
     """Write the kit as published: class numbers in their own order, 860 inner nodes after the classes."""
-    from scipy.io import savemat
-
     folder = root / "ILSVRC2012_devkit_t12/data"
     folder.mkdir(parents=True)
     order = np.random.RandomState(1).permutation(1000)  # class number c + 1 is label order[c]
@@ -140,7 +139,7 @@ def test_missing_parts_say_what_to_get_and_where_it_must_lie(tmp_path):
     with pytest.raises(MissingDatasetError, match=r"weather\.tar.*fog/3"):
         ImageNetC(tmp_path, "fog", 3)
     write_image(tmp_path / "val" / image_name(1), 0)
-    with pytest.raises(MissingDatasetError, match=r"labels of the flat .*_ground_truth\.txt.*devkit_t12"):
+    with pytest.raises(MissingDatasetError, match=r"meta\.mat not found.*devkit_t12.*from the ImageNet home page"):
         ImageNet(tmp_path)
 
 
@@ -179,6 +178,11 @@ def test_a_damaged_kit_is_an_error(full_flat, tmp_path):
             ImageNet(tmp_path, complete=False)
     truth.write_text("\n".join(lines))
     meta = tmp_path / "ILSVRC2012_devkit_t12/data/meta.mat"
+    synsets = loadmat(meta)["synsets"]
+    synsets["WNID"][1] = synsets["WNID"][0]
+    savemat(meta, {"synsets": synsets})
+    with pytest.raises(DatasetError, match=r"meta\.mat is damaged .*expected 1,000 classes, found 999"):
+        ImageNet(tmp_path, complete=False)
     meta.write_bytes(meta.read_bytes()[:5000])
     with pytest.raises(DatasetError, match=r"meta\.mat is damaged or not the published file"):
         ImageNet(tmp_path, complete=False)

@@ -59,7 +59,7 @@ def test_a_missing_set_or_mapping_says_what_to_get(objectnet, tmp_path):
     with pytest.raises(MissingDatasetError, match=r"objectnet-1\.0\.zip from the ObjectNet home page"):
         ObjectNet(tmp_path)
     (tmp_path / "images").mkdir()
-    with pytest.raises(MissingDatasetError, match=r"folder_to_objectnet_label\.json not found"):
+    with pytest.raises(MissingDatasetError, match=r"folder_to_objectnet_label\.json not found.*objectnet-1\.0\.zip"):
         ObjectNet(tmp_path)
 
 
@@ -77,13 +77,17 @@ def test_incomplete_and_wrong_trees_are_errors(tmp_path):
     (tmp_path / "images" / FOLDERS[0] / "x.png").unlink()
     with pytest.raises(DatasetError, match="thing_000 has no images"):
         ObjectNet(tmp_path, complete=False)
+    (tmp_path / "images" / "cats").mkdir()
+    with pytest.raises(DatasetError, match=r"cats is not a folder of ObjectNet 1\.0"):
+        ObjectNet(tmp_path, complete=False)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"Thing', "damaged"),
-        ("[1, 2]", "expected a JSON object"),
+        ("[1, 2]", "expected a JSON object with string values"),
+        ('{"Thing 100": null}', "expected a JSON object with string values"),
         ('{"No such thing": "clock"}', "do not match: no folder has the label 'No such thing'"),
     ],
 )
@@ -93,4 +97,13 @@ def test_damaged_mappings_are_errors(tmp_path, content, message):
     write_mappings(tmp_path / "mappings")
     (tmp_path / "mappings/objectnet_to_imagenet_1k.json").write_text(content)
     with pytest.raises(DatasetError, match=message):
+        ObjectNet(tmp_path)
+
+
+def test_a_folder_with_several_labels_is_an_error(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "mappings").mkdir()
+    write_mappings(tmp_path / "mappings")
+    (tmp_path / "mappings/folder_to_objectnet_label.json").write_text('{"chair": ["Chair"]}')
+    with pytest.raises(DatasetError, match=r"folder_to_objectnet_label\.json.*string values"):
         ObjectNet(tmp_path)

@@ -38,6 +38,7 @@ def test_a_shifted_sample_is_the_same_alone_in_any_batch_and_in_any_order(clean)
     np.testing.assert_array_equal(shifted.batch([11, 2, 7])[0], whole[[11, 2, 7]])
     np.testing.assert_array_equal([image for image, _ in shifted.__getitems__([3, 1])], whole[[3, 1]])
     np.testing.assert_array_equal(shifted.subset([9, 4])[1][0], whole[4])
+    assert shifted.batch([])[0].shape == (0, 32, 32, 3)
 
 
 def test_seed_corruption_severity_and_index_each_matter(clean):

@@ -81,6 +81,7 @@ class IntraOrderPreserving(Calibrator):
 
     def _fit(self, logits: Array, labels: Array) -> None:
         logits, labels = (to_numpy(part) for part in for_fit(logits, labels))
+        decay = NETWORK.decay(self.weight_decay, len(logits))  # first: it checks the option
         centred = centre_rows(logits)
         low, high = float(centred.min()), float(centred.max())
         if high <= low:  # every row is constant, so any grid works
@@ -91,12 +92,11 @@ class IntraOrderPreserving(Calibrator):
         unit = max(temperature, (high - low) / LONGEST_GRID)
         self.nodes_ = np.linspace(low, high, NODES)
         likelihood = GridLikelihood(centred, labels, self.nodes_, (high - low) / (NODES - 1) / unit)
-        slopes, self.values_ = likelihood.function(self._train(likelihood, tempered.share_of_mistakes() > 0))
+        slopes, self.values_ = likelihood.function(self._train(likelihood, decay, tempered.share_of_mistakes() > 0))
         self.slopes_ = slopes / unit
         self.mask_gap_ = mask_gap(temperature)
 
-    def _train(self, likelihood: GridLikelihood, has_mistakes: bool) -> Any:
-        decay = NETWORK.decay(self.weight_decay, likelihood.samples)
+    def _train(self, likelihood: GridLikelihood, decay: Any, has_mistakes: bool) -> Any:
         constant, random = np.zeros(len(decay)), np.random.default_rng(self.seed)
         if not has_mistakes:  # the likelihood rises with every slope
             return constant

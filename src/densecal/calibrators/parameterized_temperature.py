@@ -84,12 +84,13 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     def _fit(self, logits: Array, labels: Array) -> None:
         logits, labels = for_fit(logits, labels)
+        decay = self._network.decay(self.weight_decay, len(logits))  # first: it checks the option
         tempered = TemperedLoss(logits, labels, "brier")
         single = solve_temperature(tempered)
         inputs = to_numpy(top_logits(logits))
         mean, scale = inputs.mean(axis=0), inputs.std(axis=0)
         scale[scale < 1e-12] = 1  # a constant input is not scaled
-        parameters = self._train(tempered, (inputs - mean) / scale, single)
+        parameters = self._train(tempered, (inputs - mean) / scale, single, decay)
         self.network_ = self._network.absorb(parameters, mean=mean, scale=scale, factor=single)
         self.temperature_floor_ = RELATIVE_FLOOR * single
         self.mask_gap_ = mask_gap(single)
@@ -106,10 +107,9 @@ class ParameterizedTemperatureScaling(Calibrator):
     def _network(self) -> SmallNetwork:
         return SmallNetwork(min(TOP_LOGITS, self.n_classes_), HIDDEN)
 
-    def _train(self, tempered: TemperedLoss, inputs: Any, single: float) -> Any:
+    def _train(self, tempered: TemperedLoss, inputs: Any, single: float, decay: Any) -> Any:
         """Return parameters for standardised inputs and an output in units of the temperature ``single``."""
         network, samples = self._network, tempered.samples
-        decay = network.decay(self.weight_decay, samples)
         constant = np.where(np.arange(len(decay)) == len(decay) - 1, 1 - RELATIVE_FLOOR, 0.0)
         if tempered.share_of_mistakes() == 0:  # the squared error falls with every temperature
             return constant

@@ -121,21 +121,23 @@ def print_json(data: Mapping[str, Any]) -> None:
 
 @contextmanager
 def collect_warnings() -> Iterator[list[str]]:
-    """Collect densecal's warnings in a list, and print each of them once on exit."""
+    """Collect densecal's warnings in a list, and print each of them once on exit, also if an error is the reason."""
     from densecal.errors import CalibrationWarning
 
     messages: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CalibrationWarning)
-        yield messages
-    for warning in caught:
-        if issubclass(warning.category, CalibrationWarning):
-            messages.append(" ".join(str(warning.message).split()))
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    messages[:] = dict.fromkeys(messages)
-    for text in messages:
-        _print_warning(text)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CalibrationWarning)
+            yield messages
+    finally:
+        for warning in caught:
+            if issubclass(warning.category, CalibrationWarning):
+                messages.append(" ".join(str(warning.message).split()))
+            else:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        messages[:] = dict.fromkeys(messages)
+        for text in messages:
+            _print_warning(text)
 
 
 @contextmanager

@@ -107,9 +107,9 @@ class Condition:
             return cls(known, outputs, out_of_domain=True)
         if role == "natural":
             return cls(name if known == CLEAN else known, outputs, natural=True)
-        given = outputs.metadata.get("severity", severity)
+        given = outputs.metadata.get("severity")
         try:
-            severity = int(given)
+            severity = severity if given is None else int(given)
         except ValueError:
             raise ValueError(f"The severity of {known!r} must be an integer, got {given!r} in its metadata.") from None
         return cls(known, outputs, severity)

@@ -21,13 +21,15 @@ from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.io.files import listed
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
-from densecal.outputs import Distances
+from densecal.outputs import Distances, Outputs
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 """The metrics that `evaluate_conditions` computes by default."""
 FEWEST_RESAMPLES = 20
 SAMPLE_SIZE = 50_000
 """The number of samples from which the intervals of a larger condition are computed: that of ImageNet's test set."""
+MOST_COMPARED = 100_000
+"""A condition of more samples is not compared with the data of the fit."""
 
 
 def evaluate_conditions(
@@ -95,7 +97,7 @@ def evaluate_conditions(
         )
         grid.add(methods, sample, states)
         sampled.append(sample)
-    _warn_of_conditions(calibrators, sampled[: len(labelled)])
+    _warn_of_conditions(calibrators, labelled, sampled[: len(labelled)])
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
@@ -117,21 +119,23 @@ def _check_arguments(calibrators: object, conditions: object) -> None:
         )
 
 
-def _warn_of_conditions(calibrators: Mapping[str, Calibrator], conditions: Sequence[Condition]) -> None:
+def _warn_of_conditions(
+    calibrators: Mapping[str, Calibrator], labelled: Sequence[Condition], sampled: Sequence[Condition]
+) -> None:
     """Warn about conditions that a calibrator was fitted on, or on which the classifier is no better than chance.
 
-    Conditions of which only a sample was read are not compared with the data of the fit.
+    Conditions in files of which only a sample was read are not compared with the data of the fit.
     """
     # A stage of a chain was fitted with the chain and has no hashes of its own.
     hashes = {name: getattr(one, "data_hashes_", {}).get("validation") for name, one in calibrators.items()}
-    for condition in conditions if any(hashes.values()) else ():
-        outputs = condition.loaded
-        if len(outputs) == condition.n_samples:
+    for condition, sample in zip(labelled, sampled, strict=True) if any(hashes.values()) else ():
+        outputs = condition.outputs if isinstance(condition.outputs, Outputs) else sample.loaded
+        if len(outputs) == condition.n_samples <= MOST_COMPARED:
             found = data_hash([(outputs.logits, outputs.labels)])
             names = [name for name, one in hashes.items() if one == found]
             if names:
                 warn_user(f"{condition}: {listed(names)} was fitted on these data. On new data the error is larger.")
-    for caution in chance_cautions(conditions):
+    for caution in chance_cautions(sampled):
         warn_user(caution)
 
 

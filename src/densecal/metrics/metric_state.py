@@ -122,7 +122,8 @@ class MetricState:
         """Add the samples of another state, such as that of another worker."""
         if self.n_bins != other.n_bins:
             raise ValueError(f"States must have the same n_bins to be merged, got {self.n_bins} and {other.n_bins}.")
-        self._add_classes(other._classes)
+        if other.n_samples:
+            self._add_classes(other._classes)
         for name in ("_counts", "_sums", "_squares", "_scores"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self

@@ -30,8 +30,8 @@ _KEEP_BYTES = 1 << 26
 
 def resolve(metric: MetricLike, options: Mapping[str, object]) -> Metric:
     """Return the metric of a name, a Metric, a partial or a function; the largest value of a new function is NaN."""
-    if isinstance(metric, str):
-        if metric not in METRICS:
+    if not callable(metric):
+        if metric not in [*METRICS]:
             raise ValueError(f"metric must be a function or one of {', '.join(METRICS)}, got {metric!r}.")
         metric = METRICS[metric]
     if isinstance(metric, partial) and not metric.args:

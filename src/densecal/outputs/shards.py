@@ -163,8 +163,12 @@ class OutputShards:
 
     def parts(self) -> list[tuple[int, OutputShards]]:
         """Return the index of the first sample and the outputs of each file, which other processes can read."""
-        starts = zip(self._starts, self.paths, strict=False)
-        return [(start, OutputShards([path.absolute()], self.layout)) for start, path in starts]
+        parts = list[tuple[int, OutputShards]]()
+        for start, path in zip(self._starts, self.paths, strict=False):
+            part = OutputShards([path.absolute()], self.layout)
+            part._cached = None  # or the contents of all files would be in memory at once
+            parts.append((start, part))
+        return parts
 
     def sample(self, size: int, seed: int = 0) -> Outputs:
         """Return at most ``size`` random rows in memory, in their order."""

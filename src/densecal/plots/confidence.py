@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, as_array, to_numpy
+from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.plots.style import INK, RIGHT, SERIES, WRONG, add_grid, add_legend, method_style, open_axes
 
 if TYPE_CHECKING:
@@ -52,9 +53,8 @@ def reliability_diagram(
     """
     from densecal.metrics import expected_calibration_error, reliability_curve
 
-    given = to_numpy(as_array(probabilities)), to_numpy(as_array(labels))
-    curve = reliability_curve(*given, n_bins=n_bins, binning=binning)
-    error = expected_calibration_error(*given, n_bins=n_bins, binning=binning)
+    curve = _in_numpy(reliability_curve(probabilities, labels, n_bins=n_bins, binning=binning))
+    error = expected_calibration_error(probabilities, labels, n_bins=n_bins, binning=binning)
     ax = open_axes(ax, width=4.2, height=4.6)
     _draw_bins(ax, curve, accuracy_band(curve, seed=seed) if band else None)
     ax.text(0.03, 0.95, f"ECE {100 * error:.1f} %", transform=ax.transAxes, va="top", color=INK, weight="bold")
@@ -63,10 +63,14 @@ def reliability_diagram(
     ax.set_ylabel("accuracy")
     add_grid(ax, "both")
     if histogram:
-        _draw_histogram(ax, reliability_curve(*given, n_bins=n_bins))
+        _draw_histogram(ax, _in_numpy(reliability_curve(probabilities, labels, n_bins=n_bins)))
     else:
         ax.set_xlabel("confidence")
     return ax
+
+
+def _in_numpy(curve: ReliabilityCurve) -> ReliabilityCurve:
+    return replace(curve, **{name: to_numpy(values) for name, values in vars(curve).items()})
 
 
 def accuracy_band(curve: ReliabilityCurve, *, n_resamples: int = 1000, seed: int = 0) -> tuple[Array, Array]:

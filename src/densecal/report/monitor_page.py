@@ -128,6 +128,8 @@ def _labels_below(monitor: Monitor) -> Iterator[str]:
 
 
 def _strongest_drift(window: Window) -> str:
+    if not window.estimate.drift:
+        return "–"
     layer, drift = max(window.estimate.drift.items(), key=lambda item: item[1])
     return f"{layer} {drift:+.2f}"
 

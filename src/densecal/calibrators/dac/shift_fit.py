@@ -82,7 +82,9 @@ def collect_shifted(dac: DAC, shifted: Shifted, clean_shape: tuple[int, int, int
         n_samples, own_classes = samples.logits.shape
         if own_classes != n_classes:
             raise ValueError(f"{name} has {own_classes} classes, but the validation set has {n_classes}.")
-        scores = dac._scores(dac._measured(samples))
+        scores = dac._scores(dac._measured(samples._replace(logits=None)))
+        if scores.shape[0] != n_samples:
+            raise ValueError(f"{name} has logits of {n_samples} samples, but distances of {scores.shape[0]}.")
         if scores.shape[1] != n_layers:
             raise ValueError(f"{name} has {scores.shape[1]} layers, but the validation set has {n_layers}.")
         checked = check_labels(samples.labels, n_samples, n_classes, like=samples.logits)

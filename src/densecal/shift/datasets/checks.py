@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from densecal.shift.corruptions.constants import SEVERITIES
+
 Image = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
@@ -66,6 +68,12 @@ def check_choice(value: object, choices: Sequence[object], argument: str, name: 
         raise ValueError(f"{argument} of {name} must be one of {', '.join(map(str, choices))}; got {value!r}")
 
 
+def check_severity(severity: int, name: str) -> None:
+    """Raise an error unless the severity is one of the published ones."""
+    if severity not in SEVERITIES:
+        raise ValueError(f"severity of {name} must be 1 to 5, got {severity!r}; severity 0 is the clean set")
+
+
 def find_first(candidates: Sequence[Path], what: str, how_to_get: str) -> Path:
     """Return the first path that exists, or raise an error that lists them all and how to get the data set."""
     for path in candidates:
@@ -76,15 +84,18 @@ def find_first(candidates: Sequence[Path], what: str, how_to_get: str) -> Path:
 
 
 @contextmanager
-def published_file(path: Path) -> Iterator[None]:
-    """Name the file in every error while it is read: a damaged file can raise anything."""
+def published_file(path: Path, archive: str) -> Iterator[None]:
+    """Name the file and the archive it is from in every error while it is read: a damaged file can raise anything."""
     if not path.exists():
-        raise MissingDatasetError(f"{path} not found; unpack the archive again")
+        raise MissingDatasetError(f"{path} not found. It is part of {archive}: download and unpack it")
     try:
         yield
+    except MemoryError:
+        raise
     except Exception as error:
         raise DatasetError(
-            f"{path} is damaged or not the published file ({type(error).__name__}: {error}); unpack the archive again"
+            f"{path} is damaged or not the published file ({type(error).__name__}: {error}). It is part of {archive}: "
+            "unpack it again"
         ) from error
 
 

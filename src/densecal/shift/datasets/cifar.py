@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.shift.corruptions.constants import SEVERITIES
 from densecal.shift.datasets.base import ImageArrays
 from densecal.shift.datasets.checks import (
     DatasetError,
@@ -19,12 +18,13 @@ from densecal.shift.datasets.checks import (
     Labels,
     MissingDatasetError,
     check_choice,
+    check_severity,
     find_first,
     published_file,
     read_class_names,
     seeded_split,
 )
-from densecal.shift.datasets.files import ImageFolder
+from densecal.shift.datasets.files import ImageFolder, list_folders
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -78,14 +78,17 @@ class CIFAR10(ImageArrays):
         if folders.is_dir() and not (root / cls.folder).exists():
             return _read_class_folders(folders, cls.class_names, rows)
         files = (cls.test_file,) if split == "test" else cls.train_files
+        archive = (
+            f"{cls.title.lower()}-python.tar.gz ('{cls.title} python version') from the CIFAR home page of the "
+            "University of Toronto"
+        )
         folder = find_first(
             [root / cls.folder / files[0], root / files[0]],
             cls.title,
-            f"Download {cls.title.lower()}-python.tar.gz ('{cls.title} python version') from the CIFAR home page of "
-            f"the University of Toronto and unpack it in {root}, so that {root / cls.folder / files[0]} exists. "
+            f"Download {archive} and unpack it in {root}, so that {root / cls.folder / files[0]} exists. "
             f"PNG files are read from {root / 'train' / cls.class_names[0]} and so on.",
         ).parent
-        parts = [_read_batch(folder / name, cls.label_key, rows // len(files)) for name in files]
+        parts = [_read_batch(folder / name, archive, cls.label_key, rows // len(files)) for name in files]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return images, labels
 
@@ -135,20 +138,20 @@ class CIFAR10C(ImageArrays):
 
     def __init__(self, root: str | PathLike[str], corruption: str, severity: int) -> None:
         title, rows = f"{self.clean.title}-C", self.clean.test_size
-        check_choice(severity, SEVERITIES, "severity", title)
+        check_severity(severity, title)
+        archive = f"{title}.tar from the {title} record on Zenodo"
         folder = find_first(
             [Path(root, title, "labels.npy"), Path(root, "labels.npy")],
             title,
-            f"Download {title}.tar from the {title} record on Zenodo and unpack it in {root}, "
-            f"so that {Path(root, title, 'labels.npy')} exists.",
+            f"Download {archive} and unpack it in {root}, so that {Path(root, title, 'labels.npy')} exists.",
         ).parent
         file = folder / f"{corruption}.npy"
         if corruption == "labels" or not file.exists():
             found = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
             raise MissingDatasetError(f"{title}: {file} not found; the folder has {', '.join(found) or 'none'}.")
         shape = (5 * rows, 32, 32, 3)
-        images = _load_array(file, shape)
-        labels = _load_array(folder / "labels.npy", shape[:1])
+        images = _load_array(file, archive, shape)
+        labels = _load_array(folder / "labels.npy", archive, shape[:1])
         part = slice((severity - 1) * rows, severity * rows)
         super().__init__(
             images[part],
@@ -206,13 +209,13 @@ class _ArrayUnpickler(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
-def _read_batch(path: Path, label_key: bytes, rows: int) -> tuple[Image, list[int]]:
+def _read_batch(path: Path, archive: str, label_key: bytes, rows: int) -> tuple[Image, list[int]]:
     """Return the images (rows, 32, 32, 3) and labels of one official batch file, a pickle of Python 2."""
-    with published_file(path):
+    with published_file(path, archive):
         content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         data, labels = content[b"data"], content[label_key]
-        if not isinstance(data, _Recorded):
-            raise ValueError("its data are not an array")
+        if not isinstance(data, _Recorded) or not isinstance(labels, list):
+            raise ValueError("its data are not an array, or its labels not a list")
         pixels = data.pixels()
         if pixels.shape != (rows, 3072) or len(labels) != rows:
             raise ValueError(f"expected {rows} rows of 3072 and {rows} labels, got {pixels.shape} and {len(labels)}")
@@ -224,13 +227,14 @@ def _read_class_folders(folder: Path, classes: tuple[str, ...], rows: int) -> tu
 
     The file names do not contain the official order. Sorted by class, the first images would all be of one class.
     """
-    files = ImageFolder(folder)
-    if files.classes != classes:
-        wrong = sorted(set(files.classes) ^ set(classes))
+    found = list_folders(folder)
+    if found != sorted(classes):
+        wrong = sorted(set(found) ^ set(classes))
         raise DatasetError(
             f"{folder}: expected {len(classes)} folders named after the classes ({classes[0]}, {classes[1]}, ...), "
             f"missing or unknown: {', '.join(wrong[:3])}. Use ImageFolder for other image trees."
         )
+    files = ImageFolder(folder)
     if len(files) != rows:
         raise DatasetError(f"{folder} has {len(files):,} of the {rows:,} images; copy the folder again")
     images, labels = files.batch(np.random.RandomState(1).permutation(rows))
@@ -239,9 +243,9 @@ def _read_class_folders(folder: Path, classes: tuple[str, ...], rows: int) -> tu
     return images, labels
 
 
-def _load_array(path: Path, shape: tuple[int, ...]) -> Image:
+def _load_array(path: Path, archive: str, shape: tuple[int, ...]) -> Image:
     """Memory-map a .npy file and check that it is complete and has the published shape."""
-    with published_file(path):
+    with published_file(path, archive):
         array: Image = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.shape != shape or array.dtype.kind not in "ui":
             raise ValueError(f"expected integers of shape {shape}, got {array.dtype} of shape {array.shape}")

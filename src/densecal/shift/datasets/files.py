@@ -97,6 +97,10 @@ class ImageFiles(Dataset):
         try:
             with PIL.Image.open(path) as opened:
                 image = opened.convert("RGB")
+        except FileNotFoundError:
+            raise DatasetError(f"{path} was removed after the data set was opened") from None
+        except MemoryError:
+            raise
         except Exception as error:  # a damaged image can raise anything
             raise DatasetError(f"{path} cannot be read as an image ({error}); replace the damaged file") from error
         try:
@@ -162,8 +166,10 @@ class ImageFolder(ImageFiles):
         if set(names) <= set(_USUAL_SPLITS):
             self.splits = tuple(name for name in _USUAL_SPLITS if name in names)
         if self.splits:
+            if split is None:
+                raise ValueError(f"{folder} has one folder per split; pass split= one of {', '.join(self.splits)}")
             check_choice(split, self.splits, "split", str(folder))
-            folder /= str(split)
+            folder /= split
         elif split is not None:
             raise ValueError(f"split={split!r}: {folder} has class folders instead of one folder per split")
         classes = list_folders(folder)

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.shift.corruptions.constants import SEVERITIES
 from densecal.shift.datasets.checks import (
     DatasetError,
     Labels,
     check_choice,
     check_count,
+    check_severity,
     find_first,
     published_file,
     read_class_names,
@@ -112,7 +112,7 @@ class ImageNetC(ImageFiles):
         complete: bool = True,
     ) -> None:
         check_choice(split, self.splits, "split", "ImageNet-C")
-        check_choice(severity, SEVERITIES, "severity", "ImageNet-C")
+        check_severity(severity, "ImageNet-C")
         tree = find_first(
             [Path(root, family, corruption, str(severity)) for family in _FAMILIES],
             f"ImageNet-C's {corruption}, severity {severity},",
@@ -206,18 +206,15 @@ def _devkit_labels(folder: Path) -> Labels:
     """
     from scipy.io import loadmat
 
-    truth_file = find_first(
-        [folder / "ILSVRC2012_validation_ground_truth.txt"],
-        "The labels of the flat validation images",
-        f"Download ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page and unpack it in {folder.parent.parent}.",
-    )
-    with published_file(folder / "meta.mat"):
+    kit = "ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page, which has the labels of flat validation images"
+    truth_file = folder / "ILSVRC2012_validation_ground_truth.txt"
+    with published_file(folder / "meta.mat", kit):
         synsets = np.atleast_1d(loadmat(folder / "meta.mat", squeeze_me=True)["synsets"])
         classes = synsets[synsets["num_children"] == 0]  # the other nodes of the WordNet tree are no classes
         label_of = {int(kit): _LABEL_OF_WNID[wnid] for kit, wnid in classes[["ILSVRC2012_ID", "WNID"]]}
-        if len(label_of) != len(IMAGENET_WNIDS):
-            raise ValueError(f"expected {len(IMAGENET_WNIDS):,} classes, found {len(label_of):,}")
-    with published_file(truth_file):
+        if sorted(label_of.values()) != list(range(len(IMAGENET_WNIDS))):
+            raise ValueError(f"expected {len(IMAGENET_WNIDS):,} classes, found {len(set(label_of.values())):,}")
+    with published_file(truth_file, kit):
         numbers = [int(line) for line in truth_file.read_text().split()]
         if len(numbers) != VALIDATION_SIZE:
             raise ValueError(f"expected {VALIDATION_SIZE:,} class numbers, found {len(numbers):,}")

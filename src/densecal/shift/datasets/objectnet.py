@@ -66,6 +66,9 @@ def _folders_of_split(base: Path, split: str, complete: bool) -> list[str]:
     if unknown:
         raise DatasetError(f"{base / 'mappings'}: the two files do not match: no folder has the label {min(unknown)!r}")
     present = set(list_folders(base / "images"))
+    foreign = present - set(label_of_folder)
+    if foreign:
+        raise DatasetError(f"{base / 'images' / min(foreign)} is not a folder of ObjectNet 1.0")
     found = [
         name
         for name, label in sorted(label_of_folder.items())
@@ -77,8 +80,8 @@ def _folders_of_split(base: Path, split: str, complete: bool) -> list[str]:
 
 
 def _read_mapping(path: Path) -> dict[str, str]:
-    with published_file(path):
+    with published_file(path, "objectnet-1.0.zip from the ObjectNet home page"):
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise TypeError("expected a JSON object")
+        if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
+            raise TypeError("expected a JSON object with string values")
         return content

@@ -40,6 +40,8 @@ class _Changed(Wrapper):
             return self._on_device(torch.from_numpy(images), positions).cpu().numpy()
 
         images = self.dataset._read(positions)
+        if not len(positions):
+            return images
         if len({image.shape for image in images}) == 1:
             return changed(np.asarray(images), positions)
         # Images of different sizes cannot be batched. Changing them one by one gives the same result.
