@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -181,3 +183,11 @@ def test_float64_features_beyond_the_range_of_float32_are_measured():
     expected = bank.distances({"pool": queries})
     for scale in (1e-300, 1e-60, 1e60, 1e300):
         np.testing.assert_allclose(bank.distances({"pool": scale * queries}), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 0)])
+def test_centres_of_a_saved_bank_must_be_rows(shape):
+    state = FeatureBank({"pool": np.random.default_rng(0).normal(size=(500, 8))}).state()
+    counts = {"pool": np.ones(5, np.float32)}
+    with pytest.raises(ValueError, match=r"must have shape \(n_samples, width\), got \(5"):
+        FeatureBank.from_state(replace(state, features={"pool": np.ones(shape, np.float32)}, counts=counts))

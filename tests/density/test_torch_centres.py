@@ -116,6 +116,11 @@ def test_it_stays_float16_and_survives_moves_copies_and_pickles():
     assert torch.equal(on_meta(queries), expected)
 
 
+def test_a_pickle_holds_the_centres_once():
+    search = NearestCentres([torch.randn(500, 512)], [torch.ones(500)])
+    assert len(pickle.dumps(search)) < 1.1 * 2 * search.bank.numel()
+
+
 def test_a_state_dict_of_other_centres_takes_effect_and_one_of_another_number_is_refused():
     search = make_search(make_banks())
     other = make_search([bank.flip(1) for bank in make_banks()])

@@ -261,6 +261,7 @@ def test_a_loaded_monitor_goes_on_with_the_windows_it_has_seen(calibrator, limit
     [
         ({"alarm_below": 0.99}, "lower than the estimated accuracy on clean"),
         ({"alarm_below": 1.5}, "between 0 and 1"),
+        ({"alarm_below": 0}, "between 0 and 1"),
         ({"false_alarm_rate": 0.0}, "between 1e-09 and 1"),
         ({"window": 0}, "whole number"),
         ({"window": 2.5}, "whole number"),
@@ -269,6 +270,10 @@ def test_a_loaded_monitor_goes_on_with_the_windows_it_has_seen(calibrator, limit
 def test_settings_are_checked(calibrator, limit, settings, message):
     with pytest.raises(ValueError, match=message):
         Monitor(calibrator, **{"alarm_below": limit, **settings})
+
+
+def test_the_lowest_false_alarm_rate_is_allowed(calibrator, limit):
+    assert Monitor(calibrator, alarm_below=limit, false_alarm_rate=1e-9).settings.level < 1
 
 
 def test_models_that_cannot_be_monitored_say_why(stream):

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
@@ -135,6 +135,16 @@ def test_dac_measures_features_that_the_user_gives(digits, bayes):
     near_distance = dac.bank.distances({"pixels": X}).mean()
     assert dac.bank.distances({"pixels": far}).mean() > near_distance
     assert calibrated.predict_proba(far).shape == (len(far), 10)
+
+
+def test_a_layer_that_the_bank_lacks_is_ignored(digits, bayes):
+    train, val, _ = digits
+
+    def features(X):
+        return {"pixels": X} if len(X) == len(train[0]) else {"pixels": X, "wider": np.hstack([X, X])}
+
+    calibrated = CalibratedClassifier(bayes, "dac", features=features).fit(*val, X_train=train[0])
+    assert calibrated.calibrator_.bank.layers == ("pixels",)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "answers"])
@@ -281,6 +291,22 @@ def test_an_estimator_that_decides_by_a_threshold_is_told_of(cancer):
     assert caught[0].filename == __file__
 
 
+def test_an_estimator_without_predictions_is_calibrated(cancer):
+    (X, y), (X_val, y_val), (X_test, _) = cancer
+
+    class Scores(BaseEstimator):
+        def fit(self, X, y):
+            self.inner_ = GaussianNB().fit(X, y)
+            self.classes_ = self.inner_.classes_
+            return self
+
+        def predict_proba(self, X):
+            return self.inner_.predict_proba(X)
+
+    calibrated = CalibratedClassifier(Scores().fit(X, y), method="ts").fit(X_val, y_val)
+    assert calibrated.predict(X_test).shape == (len(X_test),)
+
+
 def test_an_estimator_whose_predictions_are_a_column_agrees_with_itself(cancer):
     (X, y), (X_val, y_val), (X_test, _) = cancer
 
@@ -325,6 +351,9 @@ def test_the_accuracy_on_unlabelled_samples_is_estimated_from_named_domains(digi
     assert once.estimate_accuracy(noisy).accuracy == found.accuracy, "one array of labels stands for all domains"
     with pytest.raises(ValueError, match="two mappings with the same names"):
         calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val, y_shifted={"noise": y_val})
+    for several in ([X_val, X_val], [X_val] * len(y_val)):
+        with pytest.raises(ValueError, match="two mappings with the same names"):
+            calibrated.fit(X_val, y_val, X_train=X, X_shifted=several, y_shifted=y_val)
     shorter = {**shifted, "cut": X_val[:50]}
     with pytest.raises(ValueError, match=r"X_shifted\['cut'\] has 50 samples, but y_shifted has \d+ labels"):
         calibrated.fit(X_val, y_val, X_train=X, X_shifted=shorter, y_shifted=y_val)

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
-from densecal import CalibratedClassifier, Monitor, Outputs, load
+from densecal import CalibratedClassifier, Monitor, Outputs, TemperatureScaling, load
 from densecal.cli import main
 from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.shift import table_domains
@@ -141,6 +141,15 @@ def test_pipelines_of_other_steps_columns_or_fits_than_the_saved_one_are_rejecte
             CalibratedClassifier.load("cal.densecal", other)
         CalibratedClassifier.load("cal.densecal", other, check_classifier=False)
     assert loaded.predict_proba(X).shape == (400, 2)
+
+
+def test_metadata_that_another_program_calls_sklearn_are_no_calibrated_classifier(densecal):
+    X, y = patients()
+    estimator = on_columns(LogisticRegression()).fit(X, y)
+    calibrator = TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    calibrator.save("cal.densecal", metadata={"sklearn": {"version": "1.7"}})
+    with pytest.raises(ArtefactError, match=r"was not written by CalibratedClassifier\.save"):
+        CalibratedClassifier.load("cal.densecal", estimator)
 
 
 def test_classifiers_of_texts_are_compared_by_their_steps_and_their_classifier(densecal):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import namedtuple
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,17 @@ from torch import nn  # noqa: E402
 
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.torch import calibrate, extract, select_layers  # noqa: E402
+from densecal.torch.batches import split_batch  # noqa: E402
+
+
+class SeriesLike(list):
+    """Labels whose index lacks 0, like those of a part of a pandas Series."""
+
+    def __getitem__(self, index):
+        raise KeyError(index)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([int(label) for label in self], dtype)
 
 
 def test_batches_may_be_tensors_tuples_lists_or_mappings(net):
@@ -26,6 +38,11 @@ def test_batches_may_be_tensors_tuples_lists_or_mappings(net):
         (images, labels.numpy()),
         (images, labels.numpy().astype(np.uint8)),
         (images, labels.numpy().astype(np.uint16)),
+        (images, labels.numpy().astype(">i4")),
+        (images, labels.flip(0).numpy()[::-1]),
+        (images, labels.flip(0).numpy().astype(">f4")[::-1]),
+        (images, SeriesLike(labels)),
+        (images, list(torch.nn.functional.one_hot(labels, 4))),
         (images, labels.tolist()),
         (images, list(labels)),
         (images, labels.float()),
@@ -199,6 +216,8 @@ def test_a_batch_fn_that_raises_stop_iteration_ends_no_data(net):
     rows = iter([((images,), {}, labels)])
     with pytest.raises(RuntimeError, match="StopIteration"):
         extract(net, [0, 1], batch_fn=lambda batch: next(rows))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(map(partial(split_batch, model=net, batch_fn=lambda _: next(rows)), [0, 1]))
 
 
 def test_an_argument_may_be_a_namedtuple():
@@ -281,6 +300,32 @@ def test_a_tokenizers_mask_under_a_short_name_counts_and_one_that_may_mark_paddi
     with pytest.warns(CalibrationWarning, match="'mask', which may mark the tokens or the padding.*attention_mask"):
         got = extract(model, [((ids, mask.bool()), labels)], ["body"]).features["body"]
     np.testing.assert_allclose(got, states.mean(dim=1), atol=1e-6)
+
+
+class Masked(nn.Module):
+    """A text classifier with a mask of unknown polarity, whose layer may see the tokens in another form."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change, self.embedding, self.head = change, nn.Embedding(50, 8), nn.Linear(8, 3)
+        self.enc = nn.Linear(8, 8)
+
+    def forward(self, tokens, mask, spans=None):
+        states = self.enc(self.change(self.embedding(tokens)))
+        return self.head(states.flatten(1, -2).mean(dim=1) if states.shape[0] == len(tokens) else states.mean(dim=0))
+
+
+@pytest.mark.parametrize("case", ["time first", "a prepended token", "another table of integers first"])
+def test_a_mask_of_unknown_polarity_is_warned_of_whatever_form_the_layers_and_tables_have(case):
+    changes = {
+        "time first": lambda states: states.transpose(0, 1),
+        "a prepended token": lambda states: torch.cat([states[:, :1], states], dim=1),
+    }
+    ids, mask, labels = padded_texts()
+    first = {"spans": torch.zeros(len(ids), 3).long()} if case == "another table of integers first" else {}
+    batch = {**first, "tokens": ids, "mask": mask.bool(), "labels": labels}
+    with pytest.warns(CalibrationWarning, match="'mask', which may mark the tokens or the padding"):
+        extract(Masked(changes.get(case, lambda states: states)), [batch], {"enc": None, "logits": None})
 
 
 def test_a_padding_mask_is_the_reverse_of_an_attention_mask():
@@ -458,7 +503,8 @@ def test_labels_that_cannot_be_class_labels_are_an_error_that_names_batch_fn(net
         (100 + torch.arange(8), "labels must lie in 0 ... 3"),
         (labels[:7], r"one row per sample: got shape \(7,\) for 8 samples"),
         (labels[0], r"one row per sample: got shape \(\)"),
-        (["cat"] * 8, "labels must be integers, got list"),
+        (["cat"] * 8, "labels must be integers, got list of <U3"),
+        (labels.numpy() + 0.5j, "labels must be integers, got ndarray of complex128"),
     ):
         for batch in ((images, wrong), {"x": images, "label": wrong}):
             with pytest.raises((TypeError, ValueError), match=rf"{message}.*batch_fn"):

@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from densecal.torch import extract, extract_to  # noqa: E402
+from densecal.torch.features.capture import on_device  # noqa: E402
 
 
 def test_features_are_the_averages_of_what_each_layer_gave_in_evaluation_mode(net, data):
@@ -282,6 +283,14 @@ def test_one_extraction_that_ends_does_not_put_the_model_of_another_into_trainin
     for logits in found.values():
         np.testing.assert_allclose(logits, expected, atol=1e-6)
     assert all(module.training for module in net.modules()) and hooks_on(net) == 0
+
+
+def test_a_model_cannot_run_on_two_devices_at_once(net):
+    with on_device(net, torch.device("cpu")):
+        with on_device(net, torch.device("cpu", 0)):
+            pass
+        with pytest.raises(RuntimeError, match="is in use on cpu by another thread"):
+            on_device(net, torch.device("meta")).__enter__()
 
 
 def test_hooks_that_two_threads_add_at_once_have_different_numbers(net, monkeypatch):

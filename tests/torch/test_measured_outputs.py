@@ -91,5 +91,5 @@ def test_loaders_without_names_or_after_the_path_are_rejected(trained, measured,
     loader = DataLoader(list(zip(*trained[2], strict=True)), batch_size=100)
     with pytest.raises(TypeError, match="Several loaders need names"):
         model.evaluate([loader, loader])
-    with pytest.raises(TypeError, match="got str"):
+    with pytest.raises(TypeError, match=r"The loaders come before the path: report\(loaders, "):
         model.report(str(tmp_path / "report.html"), loader)

@@ -73,6 +73,8 @@ def test_a_classifier_that_returns_a_tuple_is_exported_with_any_number_of_sample
 
 def test_the_metadata_say_what_the_graph_is(trained, measured, tmp_path):
     model = CalibratedModel(trained[0], measured[0], measured[1])
+    with pytest.raises(TypeError, match="The example comes before the path"):
+        export_onnx(model, tmp_path / "model.onnx", trained[2][0][:3])
     export_onnx(model, trained[2][0][:3], tmp_path / "model.onnx", check=False)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     found = {

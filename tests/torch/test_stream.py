@@ -261,7 +261,7 @@ def test_two_extractions_to_the_same_file_do_not_mix(net, data, tmp_path):
     path = tmp_path / "all.safetensors"
 
     def batches():
-        with pytest.raises(BlockingIOError, match="is being updated by another process"):
+        with pytest.raises(ArtefactError, match="is in use by another process that extracts to the same file"):
             extract_to(path, net, DataLoader(data, batch_size=5))
         yield from DataLoader(data, batch_size=5)
 

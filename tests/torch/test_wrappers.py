@@ -167,7 +167,7 @@ def test_copies_on_several_gpus_are_refused_in_words(trained, measured):
     assert select_from(traced, several, "logits") == ("logits",), "their output alone can be read"
 
 
-def test_a_name_of_the_classifier_is_found_first_and_an_unknown_one_is_refused():
+def test_a_name_with_two_meanings_or_none_is_rejected():
     class Own(nn.Module):
         def __init__(self):
             super().__init__()
@@ -175,6 +175,7 @@ def test_a_name_of_the_classifier_is_found_first_and_an_unknown_one_is_refused()
             self.add_module("0", nn.ReLU())
 
     assert find_layers(Own(), ["module.0", "0"]) == {"module.0": ("module.0", "module.0"), "0": ("0", "0")}
-    assert find_layers(nn.DataParallel(Own()), ["module.0"]) == {"module.0": ("module.0", "module.module.0")}
+    with pytest.raises(ValueError, match=r"matches all of \['0', 'module\.0'\]"):
+        find_layers(nn.DataParallel(Own()), ["module.0"])
     with pytest.raises(ValueError, match="'17' cannot be found in this Own"):
         find_layers(Own(), ["17"])

@@ -108,8 +108,7 @@ def to_numpy(array: Array) -> Any:
 def asarray_like(values: Array, template: Array) -> Array:
     """Return the values as an array of the template's library, dtype and device."""
     if is_torch(template):
-        tensor = values if is_torch(values) else to_device_of(values, template)
-        return tensor.to(device=template.device, dtype=template.dtype)
+        return sys.modules["torch"].as_tensor(values, dtype=template.dtype, device=template.device)
     return np.asarray(to_numpy(values), dtype=template.dtype)
 
 
@@ -154,7 +153,8 @@ def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Arr
 
 def take_classes(values: Array, classes: Array) -> Array:
     """Return the value of each row in the column of its class, of shape (n_samples,)."""
-    return namespace(values).take_along_axis(values, classes[:, None], axis=1)[:, 0]
+    xp = namespace(values)
+    return xp.take_along_axis(values, xp.astype(classes[:, None], xp.int64, copy=False), axis=1)[:, 0]
 
 
 def data_hash(sets: Iterable[tuple[Any, Any]]) -> str:
@@ -225,10 +225,11 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
         return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
     top, where = np.argmax(logits, axis=1), np.argmax(probabilities, axis=1)
     rows = np.flatnonzero(where != top)
-    top, where = top[rows], where[rows]
-    largest = probabilities[rows, where]
-    probabilities[rows, where] = probabilities[rows, top]
-    probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
+    if rows.size:  # Otherwise the array may be read-only.
+        top, where = top[rows], where[rows]
+        largest = probabilities[rows, where]
+        probabilities[rows, where] = probabilities[rows, top]
+        probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
     return probabilities
 
 

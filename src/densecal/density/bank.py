@@ -202,7 +202,8 @@ class FeatureBank:
     def from_state(cls, state: BankState) -> FeatureBank:
         """Restore a bank from its state."""
         if state.counts is not None:
-            centres = {layer: check_finite_floats(array, layer) for layer, array in state.features.items()}
+            given = {layer: check_features({layer: one})[layer] for layer, one in state.features.items()}
+            centres = {layer: check_finite_floats(array, layer) for layer, array in given.items()}
             counts = {layer: check_finite_floats(state.counts[layer], layer) for layer in centres}
             if any(counts[layer].shape != array.shape[:1] for layer, array in centres.items()):
                 raise ValueError("The bank must have one count per centre.")

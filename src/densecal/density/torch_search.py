@@ -142,6 +142,9 @@ class NearestCentres(PreparedSearch):
             self.register_buffer(derived, None, persistent=False)
         self.prepare()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "operands": []}  # They are larger than the centres, and `prepare` builds them again.
+
     def prepare(self) -> None:
         """Build the offsets, the kernel's table of layers, and the operands of the products."""
         self.offsets = torch.cat([squared_offsets(bank) for bank in self.banks()])

@@ -42,7 +42,7 @@ class Settings:
             object.__setattr__(self, name, int(value))
         for name, least in (("alarm_below", 0.0), ("false_alarm_rate", LOWEST_RATE)):
             value = getattr(self, name)
-            if not least < value < 1:
+            if not least <= value < 1 or value == 0:
                 raise SettingError(f"{name} must be a fraction between {least:g} and 1, got {value!r}.")
             object.__setattr__(self, name, float(value))
 

@@ -149,6 +149,8 @@ def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is
 
 def warn_if_predictions_differ(estimator: Any, X: Any, classes: Any) -> None:
     """Warn if the estimator does not predict its most probable class, since the predictions then change."""
+    if not hasattr(estimator, "predict"):
+        return
     some = _safe_indexing(X, np.arange(min(_num_samples(X), COMPARED_SAMPLES)))
     values, _ = response(estimator, some)
     agree = float(np.mean(classes[values.argmax(axis=1)] == np.ravel(estimator.predict(some))))

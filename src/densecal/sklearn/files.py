@@ -16,6 +16,7 @@ from densecal.io import artefacts
 from densecal.io.files import quoted
 from densecal.sklearn.responses import is_fitted, last_step, response, unwrapped
 
+_NEEDED = {"classes", "probability_floor", "features", "estimator", "feature_names", "n_estimators", "fingerprints"}
 _SCALES = 10.0 ** np.arange(-2, 6)
 """The scale of the values in each made-up row, because that of the training data is unknown."""
 _TOLERANCE = 1e-4
@@ -75,7 +76,7 @@ def read_calibration(
     """Return the calibrators and the metadata of the file; raise if the estimators differ from the saved ones."""
     artefact = artefacts.read(path)
     joined = artefact.metadata.get("sklearn")
-    if not isinstance(joined, Mapping):
+    if not isinstance(joined, Mapping) or not joined.keys() >= _NEEDED:
         raise ArtefactError(f"{path} was not written by CalibratedClassifier.save. densecal.load reads it.")
     if len(estimators) != joined["n_estimators"]:
         raise ValueError(

@@ -30,7 +30,8 @@ def read_domains(X: Any, y: Any) -> Domains | None:
         raise ValueError("X_shifted and y_shifted must be passed together.")
     if X is None:
         return None
-    if isinstance(y, Mapping) and (not isinstance(X, Mapping) or X.keys() != y.keys()):
+    is_list_of_tables = isinstance(X, list) and bool(X) and getattr(X[0], "ndim", 0) > 1
+    if is_list_of_tables or (isinstance(y, Mapping) and (not isinstance(X, Mapping) or X.keys() != y.keys())):
         raise ValueError(
             "X_shifted and y_shifted must be two arrays, or two mappings with the same names of domains: "
             "X_shifted={'night/weak': X1, ...}, y_shifted={'night/weak': y1, ...}."

@@ -81,7 +81,7 @@ class EstimatorOutputs(Conventions):
         features, trained_on = self._features(self.estimator, X, known), self._features(self.estimator, X_train)
         bank = density.bank(trained_on, len(self.classes_))
         distances = np.asarray(bank.distances(features))
-        duplicates = DuplicateCheck(features)
+        duplicates = DuplicateCheck({layer: features[layer] for layer in bank.layers})
         duplicates.update(trained_on)
         duplicates.warn()
         return [HeldOut(*known, slice(None), distances)], bank

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from densecal.arrays import as_array
 from densecal.torch.wrappers import unwrapped
 
 BatchT = TypeVar("BatchT")
@@ -91,7 +93,10 @@ def split_batch(
 
 
 def _call(batch_fn: BatchFn[Any], batch: object) -> Arguments:
-    returned: Any = batch_fn(batch)
+    try:
+        returned: Any = batch_fn(batch)
+    except StopIteration as error:  # It would end the loop over the batches as if there were no more.
+        raise RuntimeError("batch_fn raised StopIteration.") from error
     match returned:
         case (list() | tuple() as args, Mapping() as kwargs, labels):
             return args, kwargs, labels
@@ -144,15 +149,17 @@ def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
     """Return labels as a tensor with one row per sample; their values are checked later against the logits."""
     if labels is None:
         return None
-    try:
-        tensor = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(
-            f"labels must be integers, got {type(labels).__name__}. {USE_BATCH_FN} For batches without labels: "
-            "batch_fn=lambda batch: ((batch[0],), {}, None)."
-        ) from None
-    if not tensor.is_floating_point():
-        tensor = tensor.long()
+    if isinstance(labels, Tensor):
+        tensor = labels
+    else:
+        array = as_array(labels, "labels")
+        if array.dtype.kind not in "iufb":
+            raise TypeError(
+                f"labels must be integers, got {type(labels).__name__} of {array.dtype}. {USE_BATCH_FN} For batches "
+                "without labels: batch_fn=lambda batch: ((batch[0],), {}, None)."
+            )
+        # A copy, since torch rejects the negative strides of labels[::-1].
+        tensor = torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "iu" else array.dtype))
     if tensor.ndim == 0 or len(tensor) != n_samples:
         wrap = "" if tensor.ndim else "If the loader yields single samples, wrap it: DataLoader(it, batch_size=256). "
         raise ValueError(

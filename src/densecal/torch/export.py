@@ -72,6 +72,8 @@ def export_onnx(
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         require(package, "onnx", "export_onnx")
+    if isinstance(example, (str, Path)):
+        raise TypeError(f"The example comes before the path: export_onnx(model, example, {str(example)!r}).")
     _check_method(model.calibrator)
     if check_classifier:
         model.record.raise_if_changed(model.classifier)

@@ -184,6 +184,8 @@ class CalibratedModel(nn.Module):
         """
         from densecal.report import write_report
 
+        if isinstance(loaders, (str, Path)):
+            raise TypeError(f"The loaders come before the path: report(loaders, {str(loaders)!r}).")
         table = self.evaluate(
             loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, natural=natural, progress=progress
         )

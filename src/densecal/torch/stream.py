@@ -6,7 +6,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,11 @@ def extract_to(
     folder = path.with_name(path.name + ".partial")
     run = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast, feature_dtype=feature_dtype)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with hold_lock(path):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(path))
+        except BlockingIOError:
+            raise ArtefactError(f"{path} is in use by another process that extracts to the same file.") from None
         try:
             if path.exists():
                 raise FileExistsError(f"{path} already exists. Remove it or choose another path.")

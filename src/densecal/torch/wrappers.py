@@ -50,10 +50,13 @@ def find_layers(model: nn.Module, layers: Iterable[str]) -> dict[str, tuple[str,
     places = {own: name for name, own in bare.items()}
     found = {}
     for layer in layers:
-        own = layer if layer in places else bare.get(layer)
-        if own is None:
-            raise ValueError(f"The layer {layer!r} cannot be found in this {type(unwrapped(model)[0]).__name__}.")
-        found[layer] = own, places[own]
+        meanings = {own: places[own] for own in (layer, bare.get(layer)) if own in places}
+        if len(meanings) != 1:
+            why = f"matches all of {sorted(meanings)}" if meanings else "does not exist"
+            raise ValueError(
+                f"The layer {layer!r} cannot be found in this {type(unwrapped(model)[0]).__name__}: the name {why}."
+            )
+        found[layer] = next(iter(meanings.items()))
     return found
 
 

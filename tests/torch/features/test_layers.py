@@ -76,6 +76,13 @@ def test_a_deeper_relative_of_the_papers_classifier_is_not_read_half_way():
     assert len(select_layers(right, images(32), "paper")) == 14
 
 
+def test_a_fifth_stage_is_not_left_out_of_the_papers_layers():
+    deeper = models.resnet18()
+    deeper.layer5 = nn.Sequential(nn.Identity())
+    with pytest.raises(ValueError, match=r"ResNet is not recognised.*layer5"):
+        select_layers(deeper, images(32), "paper")
+
+
 AUTOMATIC = {
     "resnet18": (models.resnet18, 32, ["maxpool", "layer1", "layer2", "layer3", "layer4"]),
     "vgg11": (models.vgg11, 32, [*[f"features.{i}" for i in (2, 5, 10, 15, 20)], "classifier.5"]),

@@ -111,12 +111,13 @@ class _Hook:
 
 
 @contextmanager
-def _sharing(users: _Users, model: nn.Module, enter: Callable[[], Reset]) -> Iterator[None]:
+def _sharing(users: _Users, model: nn.Module, enter: Callable[[], Reset]) -> Iterator[int]:
+    """Yield the number of those who share the state already."""
     with LOCK:
         count, reset = users.get(model) or (0, enter())
         users[model] = (count + 1, reset)
     try:
-        yield
+        yield count
     finally:
         with LOCK:
             count, reset = users.pop(model)
@@ -126,7 +127,7 @@ def _sharing(users: _Users, model: nn.Module, enter: Callable[[], Reset]) -> Ite
                 reset()
 
 
-def evaluating(model: nn.Module) -> AbstractContextManager[None]:
+def evaluating(model: nn.Module) -> AbstractContextManager[object]:
     """Return a context in which every module is in evaluation mode; it has its own mode again afterwards."""
 
     def enter() -> Reset:
@@ -142,8 +143,9 @@ def evaluating(model: nn.Module) -> AbstractContextManager[None]:
     return _sharing(_EVALUATED, model, enter)
 
 
-def on_device(model: nn.Module, device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which the model is on a device; it is moved back when the last of several users has left."""
+@contextmanager
+def on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Move the model to a device, and back when the last of several users has left."""
 
     def enter() -> Reset:
         home = device_of(model)
@@ -152,10 +154,16 @@ def on_device(model: nn.Module, device: torch.device) -> AbstractContextManager[
         model.to(device)
         return lambda: model.to(home)
 
-    return _sharing(_MOVED, model, enter)
+    with _sharing(_MOVED, model, enter) as users:
+        if users and device_of(model).type != device.type:
+            raise RuntimeError(
+                f"The model is in use on {device_of(model)} by another thread, so it cannot run on {device}. Pass the "
+                "same device, or a copy of the model."
+            )
+        yield
 
 
-def uncompiled() -> AbstractContextManager[None]:
+def uncompiled() -> AbstractContextManager[object]:
     """Return a context in which compiled modules run uncompiled, because compiled code ignores new hooks."""
     # If torch._dynamo, which takes seconds to import, is not loaded, nothing has been compiled.
     if "torch._dynamo" not in sys.modules:

@@ -220,14 +220,16 @@ def _published(model: nn.Module) -> tuple[str, ...]:
 
 
 def _unlisted(layers: tuple[str, ...], modules: Mapping[str, nn.Module]) -> list[str]:
-    """Return the numbered siblings of the listed layers that have the same class but are not listed."""
+    """Return the unlisted modules that continue a series of listed ones: ``layer5`` after ``layer1`` ... ``layer4``."""
 
-    def kind(name: str) -> tuple[str, type] | None:
-        parent, _, number = name.rpartition(".")
-        return (parent, type(modules[name])) if number.isdigit() else None
+    def series(name: str) -> tuple[str, type] | None:
+        stem = name.rstrip("0123456789")
+        return (stem, type(modules[name])) if stem != name else None
 
-    listed = {kind(name) for name in layers} - {None}
-    return [name for name in modules if name not in layers and kind(name) in listed]
+    times = Counter(series(name) for name in layers)
+    # A single name is no series: the norm5 of DenseNet has a norm0, and the act2 of Xception an act3.
+    listed = {one for one, count in times.items() if one is not None and count > 1}
+    return [name for name in modules if name not in layers and series(name) in listed]
 
 
 def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tuple[str, ...]:

@@ -178,19 +178,22 @@ def token_mask(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, ob
 def warn_of_padding(
     model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object], pooled: Collection[tuple[int, ...]]
 ) -> None:
-    """Warn if layers are averaged over the axes ``pooled`` with padding that no known mask marks."""
-    integers = (one for one in iterate_tensors((args, kwargs)) if one.ndim == 2 and one.dtype in INTEGERS)
-    tokens = next(integers, None)
-    if tokens is None or tuple(tokens.shape[1:]) not in pooled or token_mask(model, args, kwargs) is not None:
+    """Warn about a mask of unknown polarity, and about unmasked padding along the axes ``pooled`` of the layers."""
+    if not pooled or token_mask(model, args, kwargs) is not None:
         return
-    tables, value = _tables(model, args, kwargs), _padding_value(tokens)
-    unknown = [name for name, table in tables.items() if table.dtype == torch.bool and table.shape == tokens.shape]
+    tables = _tables(model, args, kwargs)
+    shapes = {table.shape for table in tables.values() if table.dtype in INTEGERS}
+    unknown = [name for name, table in tables.items() if table.dtype == torch.bool and table.shape in shapes]
     if unknown:
         warn_user(
             f"The classifier takes {unknown[0]!r}, which may mark the tokens or the padding, so the features include "
             f"padding. Name it {MASK} if True means a token, or {PADDING_MASKS[1]} if True means padding."
         )
-    elif value is not None:
+        return
+    integers = (one for one in iterate_tensors((args, kwargs)) if one.ndim == 2 and one.dtype in INTEGERS)
+    tokens = next(integers, None)
+    value = None if tokens is None or tuple(tokens.shape[1:]) not in pooled else _padding_value(tokens)
+    if value is not None:
         warn_user(
             f"The token ids look padded with {value}, but there is no mask. The features include padding, so the "
             f"confidence of a text depends on the other texts in its batch. Let forward take {MASK!r} and let the "
