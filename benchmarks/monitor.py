@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 import densecal
 from bench import write_section
-from densecal.calibrators.dac.unlabelled import accuracy_model, sample_signals
+from densecal.calibrators.dac.unlabelled_batch import accuracy_model, sample_signals
 from densecal.monitor.stream import Stream
 from densecal.monitor.windows import RATE_WINDOWS, Settings, Window
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements, labelled_sets

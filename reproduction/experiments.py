@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from densecal.io.files import atomic_write
+from densecal.io.atomic_files import atomic_write
 from densecal.metrics import OOD_METRICS
 from reproduction import figures, tables
 from reproduction.classifiers import CLASSIFIERS, find_classifier

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from densecal.display import track
-from densecal.io.files import atomic_write
+from densecal.io.atomic_files import atomic_write
 from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, open_dataset, shifted_sets
 from densecal.shift import PERTURBATIONS as KINDS
 from reproduction.classifiers import Classifier, find_classifier

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from densecal.io.files import atomic_write
+from densecal.io.atomic_files import atomic_write
 from densecal.shift import Dataset, ImageArrays
 
 Pixels = NDArray[np.uint8]

@@ -18,7 +18,7 @@ import typer
 
 from densecal.calibrators import DAC_NAME as DAC
 from densecal.display import track
-from densecal.io.files import atomic_write
+from densecal.io.atomic_files import atomic_write
 from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.methods import fit_method

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from densecal.io.files import atomic_write
+from densecal.io.atomic_files import atomic_write
 from densecal.metrics import expected_calibration_error
 from densecal.shift import open_dataset
 from reproduction.classifiers import find_classifier

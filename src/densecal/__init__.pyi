@@ -14,7 +14,7 @@ from .calibrators.temperature import EnsembleTemperatureScaling, TemperatureScal
 from .calibrators.vector_scaling import VectorScaling
 from .density.bank import FeatureBank
 from .errors import ArtefactError, CalibrationWarning
-from .estimation.estimate import AccuracyEstimate
+from .estimation.accuracy_estimate import AccuracyEstimate
 from .metrics import evaluate
 from .monitor.monitor import Monitor
 from .outputs import Distances, Outputs, OutputShards

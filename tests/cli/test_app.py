@@ -127,7 +127,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing_behind(tmp_path):
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from densecal.cli import main\n"
         "def slow(*arguments, **options):\n"
-        "    from densecal.io.files import atomic_write\n"
+        "    from densecal.io.atomic_files import atomic_write\n"
         "    with atomic_write('report.html') as temporary:\n"
         "        temporary.write_text('half')\n"
         "        print('writing', flush=True)\n"

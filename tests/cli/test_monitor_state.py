@@ -13,7 +13,7 @@ import pytest
 from densecal import Monitor, Outputs
 from densecal.cli import main
 from densecal.demo import load_demo
-from densecal.io.files import hold_lock
+from densecal.io.atomic_files import hold_lock
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="file locks and devices of POSIX")
 

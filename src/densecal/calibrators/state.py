@@ -122,7 +122,7 @@ def from_artefact_of_several(path: str | Path, artefact: artefacts.Artefact) -> 
 def _check_answers(calibrator: Calibrator) -> None:
     """Raise unless a restored calibrator returns probabilities: its values come from a file."""
     from densecal.calibrators.base import Samples
-    from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate
+    from densecal.calibrators.dac.unlabelled_batch import accuracy_model, can_estimate
 
     classes = calibrator.n_classes_
     logits = np.zeros((2, classes), np.float32)

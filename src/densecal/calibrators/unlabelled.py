@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from densecal.arrays import ArrayLike
-from densecal.estimation.estimate import AccuracyEstimate
+from densecal.estimation.accuracy_estimate import AccuracyEstimate
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator, Features
-    from densecal.calibrators.dac.unlabelled import Batch
+    from densecal.calibrators.dac.unlabelled_batch import Batch
 
 
 class EstimatesAccuracy:
@@ -52,7 +52,7 @@ class EstimatesAccuracy:
     def _batch(
         self, logits: ArrayLike | Outputs, features: Features | None, distances: ArrayLike | Distances | None
     ) -> Batch:
-        from densecal.calibrators.dac.unlabelled import Batch
+        from densecal.calibrators.dac.unlabelled_batch import Batch
 
         calibrator = cast("Calibrator", self)
         return Batch(calibrator, calibrator._fitted_samples(logits, features, distances))

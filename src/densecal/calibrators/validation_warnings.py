@@ -11,7 +11,7 @@ from densecal.arrays.checks import as_floats
 from densecal.calibrators.solvers.masks import MASKED_TEMPERATURES
 from densecal.display import counted
 from densecal.errors import warn_user
-from densecal.io.files import listed
+from densecal.io.atomic_files import listed
 from densecal.outputs import Outputs
 
 FEW_VALIDATION_SAMPLES = 1000

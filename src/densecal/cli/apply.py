@@ -107,7 +107,7 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
     import numpy as np
 
     from densecal.io import output_files
-    from densecal.io.files import name_file_in_errors
+    from densecal.io.atomic_files import name_file_in_errors
     from densecal.outputs import make_outputs
 
     paths, output = job
@@ -142,7 +142,7 @@ def _write_columns(
     import numpy as np
     import pandas as pd
 
-    from densecal.io.files import atomic_write
+    from densecal.io.atomic_files import atomic_write
     from densecal.io.tables import delimiter_of
 
     with atomic_write(output) as temporary, temporary.open("wb") as file:

@@ -12,7 +12,7 @@ from densecal.calibrators.state import from_artefact
 from densecal.cli.inputs import UsageError, add_advice
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
-from densecal.io.files import name_file_in_errors, split_name
+from densecal.io.atomic_files import name_file_in_errors, split_name
 from densecal.io.output_files import FileLayout
 from densecal.io.tables import TABLE_SUFFIXES
 

@@ -23,7 +23,7 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.errors import warn_user
-from densecal.io.files import listed, name_file_in_errors, split_name
+from densecal.io.atomic_files import listed, name_file_in_errors, split_name
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator

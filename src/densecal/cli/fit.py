@@ -29,7 +29,7 @@ from densecal.cli.inputs import (
 from densecal.cli.inspect import describe_stages
 from densecal.display import track
 from densecal.errors import warn_user
-from densecal.io.files import listed, name_file_in_errors
+from densecal.io.atomic_files import listed, name_file_in_errors
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -220,7 +220,7 @@ def _make_bank(train: OutputShards, options: BankOptions) -> FeatureBank:
 
 def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[str, object]:
     """Return the metadata that `densecal apply` needs about the data of the fit, and the SHA-256 of each file."""
-    from densecal.io.files import hash_file
+    from densecal.io.atomic_files import hash_file
 
     found: dict[str, object] = {
         "files": {role: {path.name: hash_file(path) for path in paths} for role, paths in files.items() if paths}

@@ -203,7 +203,7 @@ def read_validation(
     paths: Sequence[Path], layout: FileLayout, max_samples: int | None = None
 ) -> tuple[Outputs, FileLayout]:
     """Return the labelled outputs of a data set, or a random sample of them, and the layout with its classes."""
-    from densecal.io.files import listed, name_file_in_errors
+    from densecal.io.atomic_files import listed, name_file_in_errors
     from densecal.io.output_files import require_labels
     from densecal.outputs import OutputShards
 
@@ -277,7 +277,7 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Seque
 
     Both map an option, or another name of the role, to its paths.
     """
-    from densecal.io.files import check_output_file
+    from densecal.io.atomic_files import check_output_file
 
     read = [(role, path, os.path.realpath(path)) for role, paths in inputs.items() for path in paths]
     for option, output in outputs.items():

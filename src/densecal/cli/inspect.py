@@ -55,7 +55,7 @@ def _describe(path: Path, layout: FileLayout) -> dict[str, Any]:
 
 
 def _describe_calibrator(path: Path) -> dict[str, Any]:
-    from densecal.calibrators.dac.unlabelled import can_estimate
+    from densecal.calibrators.dac.unlabelled_batch import can_estimate
     from densecal.calibrators.state import from_artefact_of_several
     from densecal.io import artefacts
 
@@ -122,7 +122,7 @@ def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
 
     from densecal.arrays import softmax
     from densecal.io import output_files
-    from densecal.io.files import hash_file, name_file_in_errors
+    from densecal.io.atomic_files import hash_file, name_file_in_errors
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import make_outputs
 

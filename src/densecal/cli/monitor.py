@@ -12,7 +12,7 @@ import typer
 from densecal.cli.app import collect_warnings, open_console, print_json, print_saved, shown
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, add_advice, check_outputs, expand, with_options
 from densecal.errors import warn_user
-from densecal.io.files import hold_lock
+from densecal.io.atomic_files import hold_lock
 
 if TYPE_CHECKING:
     from densecal.monitor.monitor import Monitor
@@ -117,7 +117,7 @@ def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state
 
     After an error the state is unchanged, so repeating the command does not count data twice.
     """
-    from densecal.io.files import atomic_write
+    from densecal.io.atomic_files import atomic_write
     from densecal.report.monitor_page import write_monitor_report
 
     if not watched.windows and state is None:

@@ -35,7 +35,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Draw one image under all 18 corruptions at severities 1 to 5."""
-    from densecal.io.files import atomic_write
+    from densecal.io.atomic_files import atomic_write
     from densecal.shift import CORRUPTIONS, SEVERITIES, corruption_grid
 
     if output.suffix not in FORMATS:

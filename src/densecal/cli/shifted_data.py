@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate
+from densecal.calibrators.dac.unlabelled_batch import accuracy_model, can_estimate
 from densecal.cli.inputs import WHY_DIFFERENT, WHY_LABELS, check_different, check_given_once, expand
 from densecal.display import track
 from densecal.errors import warn_user
-from densecal.io.files import name_file_in_errors, split_name
+from densecal.io.atomic_files import name_file_in_errors, split_name
 from densecal.io.output_files import FileLayout, require_labels
 from densecal.outputs import Outputs, OutputShards
 

@@ -12,8 +12,8 @@ from densecal.calibrators.base import Calibrator
 from densecal.cli.inputs import UsageError
 from densecal.display import track
 from densecal.errors import ArtefactError, CalibrationWarning, NoSamplesError, warn_user
+from densecal.io.atomic_files import listed, name_file_in_errors
 from densecal.io.classes import encode_labels
-from densecal.io.files import listed, name_file_in_errors
 from densecal.io.output_files import FileLayout
 from densecal.io.tables import read_late_labels, sample_names
 from densecal.monitor.batches import observe

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from densecal.estimation.accuracy_estimate import AccuracyEstimate
 from densecal.estimation.accuracy_model import AccuracyModel
-from densecal.estimation.estimate import AccuracyEstimate
 
 N_PREDICTORS = 2
 """Number of values per sample that the accuracy model reads."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from densecal.calibrators.validation_warnings import accuracy_at_chance
-from densecal.io.files import listed
+from densecal.io.atomic_files import listed
 from densecal.outputs import Outputs, OutputShards
 
 CLEAN = "clean"

@@ -18,7 +18,7 @@ from densecal.errors import warn_user
 from densecal.evaluation.conditions import Condition, chance_cautions
 from densecal.evaluation.predictions import Mapper, Predictions, evaluate_stream, predict
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
-from densecal.io.files import listed
+from densecal.io.atomic_files import listed
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
 from densecal.outputs import Distances, Outputs

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from densecal.evaluation.conditions import Condition, role_of
 from densecal.evaluation.severity_names import series_stems, split_severity
 from densecal.io import output_files
-from densecal.io.files import listed, name_file_in_errors, split_name
+from densecal.io.atomic_files import listed, name_file_in_errors, split_name
 from densecal.io.output_files import DEFAULT_LAYOUT, FileLayout
 from densecal.outputs import Outputs, OutputShards, make_outputs
 from densecal.outputs.shards import group_shards, shard_of

@@ -19,7 +19,7 @@ from densecal import __version__
 from densecal.calibrators import UNCALIBRATED
 from densecal.errors import require
 from densecal.evaluation import EvaluationTable
-from densecal.io.files import atomic_write
+from densecal.io.atomic_files import atomic_write
 from densecal.torch.batches import positional_of
 from densecal.torch.features.layout import raw_logits_of
 from densecal.torch.model import CalibratedModel

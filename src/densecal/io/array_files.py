@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from densecal.errors import ArtefactError
-from densecal.io.files import check_not_a_folder, listed, open_file
+from densecal.io.atomic_files import check_not_a_folder, listed, open_file
 from densecal.io.safetensors_file import parse_json
 from densecal.io.tables import TABLE_SUFFIXES
 

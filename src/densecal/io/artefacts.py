@@ -19,7 +19,7 @@ from densecal.arrays import Array, is_torch, to_numpy
 from densecal.arrays.checks import check_finite
 from densecal.errors import ArtefactError
 from densecal.io import safetensors_file
-from densecal.io.files import creation_time
+from densecal.io.atomic_files import creation_time
 
 FORMAT = "densecal.calibrator"
 VERSION = 1

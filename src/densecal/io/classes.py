@@ -10,7 +10,7 @@ import numpy as np
 
 from densecal.arrays.checks import check_labels
 from densecal.errors import ArtefactError
-from densecal.io.files import listed, quoted
+from densecal.io.atomic_files import listed, quoted
 from densecal.io.tables import as_texts
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, OBJECTS, advise, check_writable, read_folder, read_npz
+from densecal.io.atomic_files import atomic_write, listed, name_file_in_errors, open_file
 from densecal.io.classes import check_named_classes, class_difference, encode_labels, fill_missing, reorder
-from densecal.io.files import atomic_write, listed, name_file_in_errors, open_file
 from densecal.io.scores import as_logits
 from densecal.io.tables import TABLE_SUFFIXES, is_missing, read_table, warn_if_repeated
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from densecal.errors import ArtefactError
-from densecal.io.files import atomic_write, open_file
+from densecal.io.atomic_files import atomic_write, open_file
 
 HEADER_KEY, CHECKSUM_KEY = "densecal", "sha256"
 MOST_HEADER_BYTES = 100_000_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from densecal.errors import ArtefactError, require, warn_user
-from densecal.io.files import listed, open_file, quoted
+from densecal.io.atomic_files import listed, open_file, quoted
 
 if TYPE_CHECKING:
     import pandas as pd

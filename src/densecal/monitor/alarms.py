@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array
+from densecal.estimation.accuracy_estimate import EXTRAPOLATED
 from densecal.estimation.accuracy_model import AccuracyModel
-from densecal.estimation.estimate import EXTRAPOLATED
 from densecal.estimation.moments import Moments
 from densecal.monitor.windows import JOINED_WINDOWS, MOST_JOINED, Settings, Window
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _num_samples
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, as_array, to_numpy
 from densecal.arrays.checks import check_numbers
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac.unlabelled import sample_signals
+from densecal.calibrators.dac.unlabelled_batch import sample_signals
 from densecal.outputs import Outputs
 
 SampleIds: TypeAlias = Sequence[str | int] | ArrayOrTensor

@@ -16,9 +16,9 @@ from densecal import __version__
 from densecal.arrays import ArrayLike, as_array, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac.unlabelled import accuracy_model
+from densecal.calibrators.dac.unlabelled_batch import accuracy_model
 from densecal.errors import ArtefactError, warn_user
-from densecal.estimation.estimate import AccuracyEstimate
+from densecal.estimation.accuracy_estimate import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
 from densecal.monitor.alarms import Alarm
 from densecal.monitor.batches import Observed, SampleIds, calibrator_of, id_texts, observe, read_batch, time_text

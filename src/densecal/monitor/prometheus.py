@@ -10,7 +10,7 @@ from densecal.errors import require
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from densecal.estimation.estimate import AccuracyEstimate
+    from densecal.estimation.accuracy_estimate import AccuracyEstimate
     from densecal.monitor.monitor import Monitor
 
 PREFIX = "densecal"

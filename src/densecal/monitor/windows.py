@@ -10,7 +10,7 @@ import numpy as np
 
 from densecal.display import counted
 from densecal.errors import SettingError
-from densecal.estimation.estimate import AccuracyEstimate
+from densecal.estimation.accuracy_estimate import AccuracyEstimate
 from densecal.metrics import Interval
 
 LABEL_LEVEL = 0.95

@@ -21,7 +21,7 @@ from densecal.arrays.checks import (
     reject_probabilities,
 )
 from densecal.io import output_files
-from densecal.io.files import name_file_in_errors
+from densecal.io.atomic_files import name_file_in_errors
 from densecal.io.output_files import FEATURE_PREFIX, FileContent, FileLayout
 
 if TYPE_CHECKING:

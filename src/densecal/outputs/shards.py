@@ -18,7 +18,7 @@ from densecal.arrays import random_rows, row_blocks
 from densecal.arrays.checks import check_labels, check_scores_shape
 from densecal.errors import ArtefactError
 from densecal.io import output_files, safetensors_file
-from densecal.io.files import listed, name_file_in_errors
+from densecal.io.atomic_files import listed, name_file_in_errors
 from densecal.io.output_files import DEFAULT_LAYOUT, FileContent, FileLayout
 from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows
 

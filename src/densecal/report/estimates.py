@@ -13,9 +13,9 @@ from markupsafe import Markup
 from densecal.arrays import softmax
 from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate, sample_signals
+from densecal.calibrators.dac.unlabelled_batch import accuracy_model, can_estimate, sample_signals
 from densecal.display import counted, percent
-from densecal.estimation.estimate import AccuracyEstimate
+from densecal.estimation.accuracy_estimate import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.evaluation import EvaluationTable
 from densecal.metrics import accuracy

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from densecal.display import counted, percent
-from densecal.estimation.estimate import EXTRAPOLATED
-from densecal.io.files import atomic_write
+from densecal.estimation.accuracy_estimate import EXTRAPOLATED
+from densecal.io.atomic_files import atomic_write
 from densecal.report.page import render_page
 from densecal.report.svg import NARROW, Canvas, Margin, in_percent, nice_ticks, shortened
 

@@ -16,7 +16,7 @@ from densecal.calibrators.state import learned_numbers
 from densecal.display import counted, percent, points
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.evaluation.predictions import has_own_confidence
-from densecal.io.files import atomic_write, creation_time
+from densecal.io.atomic_files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
 from densecal.report import sections, text

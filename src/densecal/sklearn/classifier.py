@@ -20,7 +20,7 @@ from densecal.calibrators.registry import make_calibrator
 from densecal.calibrators.temperature import Loss
 from densecal.calibrators.validation_warnings import label_cautions
 from densecal.errors import warn_user
-from densecal.estimation.estimate import AccuracyEstimate
+from densecal.estimation.accuracy_estimate import AccuracyEstimate
 from densecal.io import artefacts
 from densecal.outputs import Outputs
 from densecal.sklearn.conventions import (

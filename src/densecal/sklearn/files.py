@@ -13,7 +13,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact_of_several
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import artefacts
-from densecal.io.files import quoted
+from densecal.io.atomic_files import quoted
 from densecal.sklearn.responses import is_fitted, last_step, response, unwrapped
 
 _NEEDED = {"classes", "probability_floor", "features", "estimator", "feature_names", "n_estimators", "fingerprints"}

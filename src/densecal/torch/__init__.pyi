@@ -5,8 +5,8 @@ from .features.layers import select_layers
 from .features.layout import Layout
 from .head.head import CalibrationHead, Details
 from .model import CalibratedModel
+from .resumable_extraction import extract_to
 from .shards import extract_shards
-from .stream import extract_to
 
 __all__ = [
     "CalibratedModel",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.errors import require
-from densecal.io.files import atomic_write, creation_time
+from densecal.io.atomic_files import atomic_write, creation_time
 from densecal.torch.batches import Batch, BatchFn, BatchT, iterate_tensors, split_batch
 from densecal.torch.fingerprint import weights_hash
 from densecal.torch.model import CalibratedModel

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac.unlabelled import with_plain_scaling
+from densecal.calibrators.dac.unlabelled_batch import with_plain_scaling
 from densecal.errors import require
-from densecal.estimation.estimate import AccuracyEstimate
+from densecal.estimation.accuracy_estimate import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.torch.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.capture import LayerCapture

@@ -19,7 +19,7 @@ from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.excess import measure_residuals
 from densecal.calibrators.dac.guard import CleanCost
 from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift
-from densecal.calibrators.dac.unlabelled import learn_accuracy
+from densecal.calibrators.dac.unlabelled_batch import learn_accuracy
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import describe_clean_fit, fit_clean
 from densecal.calibrators.temperature import Loss, TemperedLoss

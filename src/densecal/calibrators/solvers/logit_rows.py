@@ -9,7 +9,7 @@ import numpy as np
 from densecal.arrays import Array, is_torch, namespace, take_classes, to_numpy
 from densecal.calibrators.solvers.masks import without_masked_rows
 from densecal.errors import warn_user
-from densecal.io.files import listed
+from densecal.io.atomic_files import listed
 
 SPLITTER = float((1 << 19) + 1)
 """Veltkamp's constant: splitting a float64 with it keeps the leading 34 of its 53 bits."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from densecal.torch.batches import Batch, BatchFn, device_of, split_batch
 from densecal.torch.features.capture import LOCK, evaluating, uncompiled
-from densecal.torch.features.channels import Axes, ChannelAxes
+from densecal.torch.features.channel_axes import Axes, ChannelAxes
 from densecal.torch.features.layout import Layout, first_tensor, padded, raw_logits_of, token_mask
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from densecal import Outputs
-from densecal.io.files import atomic_write, hold_lock, open_file
+from densecal.io.atomic_files import atomic_write, hold_lock, open_file
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="permissions, links and pipes of POSIX")
 
@@ -121,7 +121,7 @@ def test_a_lock_is_exclusive_and_leaves_nothing_behind(tmp_path):
 
 @posix
 def test_a_process_that_dies_releases_its_lock(tmp_path):
-    code = "import os, sys\nfrom densecal.io.files import hold_lock\nwith hold_lock(sys.argv[1]): os._exit(1)"
+    code = "import os, sys\nfrom densecal.io.atomic_files import hold_lock\nwith hold_lock(sys.argv[1]): os._exit(1)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "state")], check=False)
     assert len(list(tmp_path.iterdir())) == 1, "the process leaves the file of its lock"
     with hold_lock(tmp_path / "state"):

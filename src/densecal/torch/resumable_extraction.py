@@ -17,7 +17,7 @@ from densecal.display import track
 from densecal.errors import ArtefactError
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, check_writable
-from densecal.io.files import hold_lock
+from densecal.io.atomic_files import hold_lock
 from densecal.outputs import Outputs
 from densecal.torch.batches import Batch, BatchFn, BatchT
 from densecal.torch.extraction import Extraction, Piece, as_outputs

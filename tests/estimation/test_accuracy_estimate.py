@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from densecal import AccuracyEstimate
-from densecal.estimation.estimate import expected_confusion
+from densecal.estimation.accuracy_estimate import expected_confusion
 
 
 def estimate(confusion=None):

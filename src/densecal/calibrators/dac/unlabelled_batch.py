@@ -15,9 +15,9 @@ from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperatureScaling, TemperedLoss
 from densecal.errors import warn_user
+from densecal.estimation.accuracy_estimate import EXTRAPOLATED, SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
 from densecal.estimation.accuracy_model import AccuracyModel
 from densecal.estimation.adaptation import adapt_to_batch, map_log_temperatures, solve_level
-from densecal.estimation.estimate import EXTRAPOLATED, SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
 from densecal.estimation.signals import SampleSignals
 from densecal.outputs import Distances, Outputs
 
