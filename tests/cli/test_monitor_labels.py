@@ -78,4 +78,6 @@ def test_new_labels_far_below_the_limit_give_the_exit_code_of_an_alarm_once(dens
     pd.DataFrame({"key": table["key"], "label": wrong}).to_csv("late.csv", index=False)
     late = densecal(*run, "--late-labels", "late.csv", "--json")
     assert late.code == 3 and late.json["alarm"] is True and late.json["alarms"] == []
-    assert densecal(*run, "--json").code == 0
+    assert late.json["labels_below"] == [0, 1, 2]
+    again = densecal(*run)
+    assert again.code == 0 and "by more than chance. The estimated accuracy is" in " ".join(again.out.split())

@@ -104,7 +104,8 @@ def test_labels_below_the_limit_are_told_although_the_latest_are_not(monitor):
     labels = np.where(np.arange(1500) < 1000, wrong, outputs.labels)
     watched.update(Outputs(outputs.logits, labels, outputs.features), at="today")
     told = describe_status(watched)
-    assert "In 2 of 3 windows with labels, the accuracy on them and its interval lie below 80.0" in " ".join(told.notes)
+    expected = "In 2 of 3 windows with labels, the accuracy on them lies below 80.0 % by more than chance: today."
+    assert expected in " ".join(told.notes)
     assert watched.alarm is None and told.tone == "even"
 
 

@@ -138,7 +138,9 @@ def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state
 
 def _print_result(watched: Monitor, output: Path | None, state: Path | None, *, has_alarm: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"report": output if watched.windows else None, "alarm": has_alarm, **watched.to_dict()})
+        below = [window.number for window in watched.windows if window.labels_lie_below(watched.settings)]
+        written = output if watched.windows else None
+        print_json({"report": written, "alarm": has_alarm, "labels_below": below, **watched.to_dict()})
     elif watched.windows:
         from densecal.cli.tables import print_windows
 

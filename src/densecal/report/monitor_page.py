@@ -79,6 +79,9 @@ def describe_status(monitor: Monitor) -> Status:
         tone = "bad"
         place = "below" if last.accuracy < limit else "and may lie below"
         text = f"Alarm since {alarm.since_at}, raised at {alarm.raised_at}. {found}, {place} {limit:.1%}."
+    elif (labelled := _labelled(monitor)) and labelled[-1].labels_lie_below(monitor.settings):
+        known = f"The accuracy on the labels of {labelled[-1].end_at} lies below {limit:.1%}, by more than chance."
+        tone, text = "bad", f"{known} {found}."
     elif last.accuracy < limit:
         tone, text = "even", f"{found}, below {limit:.1%}, but not by enough for an alarm."
     else:
@@ -110,20 +113,27 @@ def describe_limit(monitor: Monitor) -> str:
     ).replace("%", " %")
 
 
+def _labelled(monitor: Monitor) -> list[Window]:
+    return [window for window in monitor.windows if window.n_labels]
+
+
 def _labels_below(monitor: Monitor) -> Iterator[str]:
     """Yield what the labels say, if the accuracy on those of the latest window or clearly on others is too low."""
-    known = [(window, found) for window in monitor.windows if (found := window.labelled_accuracy) is not None]
-    limit, n_below = monitor.settings.alarm_below, sum(found.high < monitor.settings.alarm_below for _, found in known)
-    for window, found in known[-1:]:
-        if found.estimate < limit:
+    labelled, limit = _labelled(monitor), monitor.settings.alarm_below
+    for window in labelled[-1:]:
+        found = window.labelled_accuracy
+        if found is not None and found.estimate < limit:
             yield (
                 f"On {counted(window.n_labels, 'label')} of {window.end_at} the accuracy is {found.estimate:.1%} "
                 f"({100 * found.low:.1f} to {found.high:.1%}), below {limit:.1%}."
             )
-    if n_below and len(known) > 1:
+    below = [window.end_at for window in labelled if window.labels_lie_below(monitor.settings)]
+    if below and len(labelled) > 1:
+        names = ", ".join(dict.fromkeys(below[-MOST_ALARMS:]))
+        earlier = f"{len(below) - MOST_ALARMS} earlier ones and " if len(below) > MOST_ALARMS else ""
         yield (
-            f"In {n_below} of {len(known)} windows with labels, the accuracy on them and its interval lie below "
-            f"{limit:.1%}."
+            f"In {len(below)} of {len(labelled)} windows with labels, the accuracy on them lies below {limit:.1%} by "
+            f"more than chance: {earlier}{names}."
         )
 
 
