@@ -174,7 +174,7 @@ class UnfinishedExtractions:
         import torch
         from torch import nn
 
-        from densecal.torch import extract_to, stream
+        from densecal.torch import extract_to, resumable_extraction
 
         torch.manual_seed(0)
         torch.set_num_threads(1)
@@ -184,13 +184,13 @@ class UnfinishedExtractions:
         self.run = lambda batches: extract_to(self.path, model, batches, progress=False)
         self.expected = self.run(self.batches)
         self.path.unlink()
-        before, stream.RECORD_SECONDS = stream.RECORD_SECONDS, -1.0
+        before, resumable_extraction.RECORD_SECONDS = resumable_extraction.RECORD_SECONDS, -1.0
         try:
             self.run([*self.batches[:2], "not a batch"])
         except TypeError:
             self.files = {file.name: file.read_bytes() for file in self.folder.iterdir()}
         finally:
-            stream.RECORD_SECONDS = before
+            resumable_extraction.RECORD_SECONDS = before
 
     def attempt(self, rng, tally):
         shutil.rmtree(self.folder, ignore_errors=True)

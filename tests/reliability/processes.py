@@ -89,13 +89,13 @@ def kills_during_extraction(count, seed=0):
     import torch
     from torch import nn
 
-    from densecal.torch import extract_to, stream
+    from densecal.torch import extract_to, resumable_extraction
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3))
     batches = [(torch.randn(4, 3), torch.tensor([0, 1, 2, 0])) for _ in range(30)]
-    before, stream.RECORD_SECONDS = stream.RECORD_SECONDS, 0.002
+    before, resumable_extraction.RECORD_SECONDS = resumable_extraction.RECORD_SECONDS, 0.002
     tally, rng = Tally(), np.random.default_rng(seed)
     try:
         with tempfile.TemporaryDirectory(dir=scratch_folder()) as name, warnings.catch_warnings():
@@ -122,7 +122,7 @@ def kills_during_extraction(count, seed=0):
                 if [file.name for file in Path(name).iterdir()] != [path.name]:
                     tally.spoil(f"litter: {[file.name for file in Path(name).iterdir()]}")
     finally:
-        stream.RECORD_SECONDS = before
+        resumable_extraction.RECORD_SECONDS = before
     return tally
 
 

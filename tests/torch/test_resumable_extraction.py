@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from densecal import ArtefactError, Outputs  # noqa: E402
-from densecal.torch import extract, extract_to, stream  # noqa: E402
+from densecal.torch import extract, extract_to, resumable_extraction  # noqa: E402
 
 
 class InterruptedRunError(Exception):
@@ -152,7 +152,7 @@ def test_an_overflow_of_float16_keeps_what_is_done(net, data, tmp_path):
 
 
 def test_finished_batches_are_on_the_disk_even_if_the_process_is_killed(net, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "RECORD_SECONDS", -1.0)
+    monkeypatch.setattr(resumable_extraction, "RECORD_SECONDS", -1.0)
     path = tmp_path / "all.safetensors"
 
     def watched():
@@ -166,7 +166,7 @@ def test_finished_batches_are_on_the_disk_even_if_the_process_is_killed(net, dat
 
 
 def test_batches_with_and_without_labels_are_not_mixed(net, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "RECORD_SECONDS", -1.0)
+    monkeypatch.setattr(resumable_extraction, "RECORD_SECONDS", -1.0)
     images, labels = data.tensors
     with pytest.raises(ArtefactError, match="was started with labels and this batch has none"):
         extract_to(tmp_path / "all.safetensors", net, [(images[:5], labels[:5]), images[5:9]])
@@ -205,7 +205,7 @@ def test_files_of_others_in_the_folder_are_never_removed(net, data, tmp_path):
 
 
 def test_a_damaged_or_missing_file_of_batches_is_noticed(net, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "RECORD_SECONDS", -1.0)
+    monkeypatch.setattr(resumable_extraction, "RECORD_SECONDS", -1.0)
     folder = begun(tmp_path / "all.safetensors", net, data)
     middle = folder / "00000001.safetensors"
     content = middle.read_bytes()
