@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+import warnings
 
-from densecal import Outputs
+import numpy as np
+import pytest
+
+from densecal import DAC, FeatureBank, Outputs
 from densecal.calibrators.validation_warnings import label_cautions
+from densecal.demo import load_demo
+from densecal.errors import CalibrationWarning
 
 
 def problem(unit: float):
@@ -29,3 +34,18 @@ def test_labels_of_masked_classes_are_found():
         logits, labels = problem(1.0)
         logits[7, labels[7]] = mask
         assert masked_labels(logits.astype(np.float32), labels)
+
+
+def test_features_of_other_rows_or_classes_than_the_logits_are_noticed():
+    val, new = load_demo("val"), load_demo("clean")
+    calibrator = DAC(FeatureBank(load_demo("train").features, k=10)).fit(val)
+    order = np.random.default_rng(0).permutation(len(new))
+    shuffled = {layer: values[order] for layer, values in new.features.items()}
+    with pytest.warns(CalibrationWarning, match="another order"):
+        calibrator.measure(Outputs(new.logits, features=shuffled))
+    with pytest.warns(CalibrationWarning, match="another order"):
+        calibrator.predict_proba(new.logits[:, ::-1], features=new.features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrator.predict_proba(new)
+        calibrator.predict_proba(new.logits[0:1], features={name: one[0:1] for name, one in new.features.items()})

@@ -195,7 +195,7 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
         stage, known = self.density_stage, outputs.distances
         if stage is None or stage.bank is None or (known is not None and stage.accepts(known)):
             return outputs
-        return outputs.with_distances(stage.measure_features(outputs.features))
+        return outputs.with_distances(stage.measure_features(outputs.features, outputs.logits))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self.stages[-1], "n_classes_")

@@ -1,12 +1,12 @@
-"""Warnings about validation data: too few samples, missing or masked classes, labels of other samples."""
+"""Warnings about data: too few samples, missing or masked classes, labels or features of other samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from densecal.arrays import Array, namespace, softmax, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, namespace, softmax, to_numpy
 from densecal.arrays.checks import as_floats
 from densecal.calibrators.solvers.masks import MASKED_TEMPERATURES
 from densecal.display import counted
@@ -17,6 +17,10 @@ from densecal.outputs import Outputs
 FEW_VALIDATION_SAMPLES = 1000
 FEW_PER_CLASS = 20
 FEW_TRAINING_SAMPLES = 100
+LOGITS_LAYER = "logits"
+"""The layer of the features that holds the logits."""
+MOST_DIFFERING = 0.1
+"""Logits that were corrected afterwards may predict other classes for a few samples."""
 SMALLEST_MASK = 5e3
 """A label whose logit is this far below the largest is masked, by -1e4, -1e9 or the lowest float, if the typical
 margin between the two largest logits is much smaller."""
@@ -29,6 +33,23 @@ def warn_of_small_bank(n_samples: int, n_classes: int) -> None:
         warn_user(
             f"The bank is made of {counted(n_samples, 'training sample')}, fewer than {enough:,}, so the distances say "
             "little about new data. Use more training samples."
+        )
+
+
+def warn_of_other_rows(logits: Array, features: Mapping[str, ArrayLike]) -> None:
+    """Warn if the layer of the logits among the features predicts other classes than the logits."""
+    if LOGITS_LAYER not in features:
+        return
+    layer = as_array(features[LOGITS_LAYER], LOGITS_LAYER)
+    if tuple(layer.shape) != tuple(logits.shape) or not len(layer):
+        return
+    ours, theirs = (to_numpy(namespace(one).argmax(one, axis=1)) for one in (logits, layer))
+    differing = float(np.mean(ours != theirs))
+    if differing > MOST_DIFFERING:
+        warn_user(
+            f"On {differing:.1%} of the samples, the features of the layer {LOGITS_LAYER!r} have another largest class "
+            "than the logits: the rows or the classes of one of them seem to be in another order. Save logits and "
+            "features of the same pass over the data together."
         )
 
 

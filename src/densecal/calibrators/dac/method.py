@@ -23,6 +23,7 @@ from densecal.calibrators.dac.unlabelled_batch import learn_accuracy
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import describe_clean_fit, fit_clean
 from densecal.calibrators.temperature import Loss, TemperedLoss
+from densecal.calibrators.validation_warnings import warn_of_other_rows
 from densecal.density.bank import FeatureBank
 from densecal.estimation.adaptation import map_log_temperatures
 from densecal.outputs import Distances, Outputs
@@ -147,10 +148,12 @@ class DAC(Calibrator):
         """Whether the temperature was fitted with ``shifted=`` data."""
         return getattr(self, "excess_spread_", None) is not None
 
-    def measure_features(self, features: Features) -> Distances:
-        """Return the distances of features from the bank, with this DAC's k."""
+    def measure_features(self, features: Features, logits: Array | None = None) -> Distances:
+        """Return the distances of features from the bank, with this DAC's k; warn if they do not fit the logits."""
         if self.bank is None:
             raise ValueError(NO_DISTANCES)
+        if logits is not None:
+            warn_of_other_rows(logits, features)
         return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
 
     def accepts(self, distances: Distances) -> bool:
@@ -212,7 +215,7 @@ class DAC(Calibrator):
         """Return the checked distances of samples, measured with the bank if only features are given."""
         distances = samples.distances
         if distances is None and self.bank is not None and samples.features is not None:
-            distances = self.measure_features(samples.features)
+            distances = self.measure_features(samples.features, samples.logits)
         n_samples = None if samples.logits is None else len(samples.logits)
         if isinstance(distances, Distances):
             return replace(distances, values=check_distances(distances.values, n_samples))
