@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import make_classification
+from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -160,6 +161,16 @@ def test_classifiers_of_texts_are_compared_by_their_steps_and_their_classifier(d
     with pytest.raises(ArtefactError, match="its outputs differ"):
         other = make_pipeline(CountVectorizer(), LogisticRegression()).fit(TEXTS, 1 - MOODS)
         CalibratedClassifier.load("cal.densecal", other)
+
+
+def test_classifiers_of_folds_in_another_order_are_noticed_if_their_probabilities_are_zero_or_one(tmp_path):
+    X, y = load_breast_cancer(return_X_y=True)
+    X, _, y, _ = train_test_split(X, np.array(["malignant", "benign"])[y], random_state=0, stratify=y)
+    calibrated = CalibratedClassifier(make_pipeline(StandardScaler(), GaussianNB())).fit(X, y)
+    calibrated.save(tmp_path / "cal.densecal")
+    CalibratedClassifier.load(tmp_path / "cal.densecal", calibrated.estimators_)
+    with pytest.raises(ArtefactError, match="its outputs differ"):
+        CalibratedClassifier.load(tmp_path / "cal.densecal", calibrated.estimators_[::-1])
 
 
 def test_a_classifier_whose_fitted_values_cannot_be_compared_is_loaded_with_a_warning(densecal):

@@ -20,6 +20,7 @@ _NEEDED = {"classes", "probability_floor", "features", "estimator", "feature_nam
 _SCALES = 10.0 ** np.arange(-2, 6)
 """The scale of the values in each made-up row, because that of the training data is unknown."""
 _TOLERANCE = 1e-4
+LOG_OF_ZERO = -1e3
 
 
 def describe_estimators(estimators: Sequence[Any], features: Any, probability_floor: float | None) -> dict[str, Any]:
@@ -62,10 +63,13 @@ def _fingerprint(estimator: Any) -> list[float] | None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 rows = generator.normal(size=(len(_SCALES), part.n_features_in_)) * _SCALES[:, None]
-                values, _ = response(part, rows)
+                # Probabilities of rows far from all data are often 0 or 1, for every estimator alike.
+                has_logs = hasattr(part, "predict_log_proba")
+                values = np.asarray(part.predict_log_proba(rows) if has_logs else response(part, rows)[0])
         except Exception:
             continue  # Every estimator raises its own errors.
-        weighted = np.nan_to_num(values) @ generator.uniform(-1, 1, values.shape[1])
+        finite = np.nan_to_num(values, neginf=LOG_OF_ZERO)
+        weighted = finite @ generator.uniform(-1, 1, finite.shape[1])
         return [float(f"{number:.9g}") for number in weighted]
     return None
 
