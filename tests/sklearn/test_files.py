@@ -165,7 +165,8 @@ def test_classifiers_of_texts_are_compared_by_their_steps_and_their_classifier(d
 
 def test_classifiers_of_folds_in_another_order_are_noticed_if_their_probabilities_are_zero_or_one(tmp_path):
     X, y = load_breast_cancer(return_X_y=True)
-    X, _, y, _ = train_test_split(X, np.array(["malignant", "benign"])[y], random_state=0, stratify=y)
+    names = np.array(["malignant", "benign"])[y]
+    X, _, y, _ = train_test_split(X, names, random_state=0, stratify=names)
     calibrated = CalibratedClassifier(make_pipeline(StandardScaler(), GaussianNB())).fit(X, y)
     calibrated.save(tmp_path / "cal.densecal")
     CalibratedClassifier.load(tmp_path / "cal.densecal", calibrated.estimators_)
