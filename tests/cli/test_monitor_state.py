@@ -152,6 +152,7 @@ def test_equal_outputs_with_other_ids_are_other_samples(densecal, folder, run):
 
 def test_equal_outputs_of_other_inputs_are_other_samples(densecal, folder, run):
     for name in ("clean", "shifted-5"):
-        Outputs(np.ones((600, 10)), features=load_demo(name)[:600].features).save(f"{name}.npz")
+        logits = np.ones((600, 10))
+        Outputs(logits, features={**load_demo(name)[:600].features, "logits": logits}).save(f"{name}.npz")
     both = densecal(*run, "clean.npz", "shifted-5.npz", "--json")
     assert (both.json["n_samples"], both.err) == (1200, "")

@@ -26,6 +26,7 @@ Data = Annotated[
 Layers = Annotated[
     str, typer.Option(help="Layers whose features are stored: auto, paper, all, logits, or comma-separated names.")
 ]
+RandomWeights = Annotated[bool, typer.Option("--random-weights", help="Use an untrained torchvision or timm model.")]
 Perturb = Annotated[
     bool, typer.Option("--perturb", help="Apply generic perturbations to the images, for `densecal fit --shifted`.")
 ]
@@ -72,9 +73,7 @@ def extract(
     run_on: EngineOptions,
     weights: Annotated[Path | None, typer.Option(help="Weights: a .safetensors file or a state_dict.")] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the library's pretrained weights.")] = False,
-    random_weights: Annotated[
-        bool, typer.Option("--random-weights", help="Use an untrained torchvision or timm model.")
-    ] = False,
+    random_weights: RandomWeights = False,
     root: DataRoot = None,
     split: Annotated[str | None, typer.Option(help="Split of the data set: train, val or test.")] = None,
     layers: Layers = "auto",
@@ -105,19 +104,13 @@ def extract(
     given = _parse_pixels(mean, std)
     data, root = absolute_paths(data, root) if run_on.engine == RAY else (data, root)
     dataset = open_data(data, root, split, image_size)
-    if corruption is not None:
-        dataset = Shifted(dataset, corruption, severity, seed)
-    elif perturb:
-        dataset = Perturbed(dataset, seed)
+    if corruption is not None or perturb:
+        dataset = Perturbed(dataset, seed) if corruption is None else Shifted(dataset, corruption, severity, seed)
     metadata = {"classifier": model, **describe_data(dataset)}
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
-    if model.startswith(UNTRAINED) and weights is None and not (pretrained or random_weights):
-        raise UsageError(
-            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
-            "untrained model."
-        )
+    _check_trained(model, has_weights=weights is not None or pretrained or random_weights)
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
     metadata |= {name: ", ".join(f"{one:g}" for one in pixels[place]) for place, name in enumerate(PIXEL_METADATA)}
@@ -133,6 +126,14 @@ def extract(
             is_complete = extractor.write(dataset, output, metadata)
     if is_complete:
         _print_summary(output, origin, as_json=as_json)
+
+
+def _check_trained(model: str, *, has_weights: bool) -> None:
+    if model.startswith(UNTRAINED) and not has_weights:
+        raise UsageError(
+            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
+            "untrained model."
+        )
 
 
 def _parse_pixels(mean: str | None, std: str | None) -> Pixels | None:

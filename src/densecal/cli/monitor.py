@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 
 ALARM = 3
 """Exit code if there is an alarm."""
+CloseWindows = Annotated[
+    bool,
+    typer.Option("--close-windows", help="End a window with each file, also if it has fewer samples than --window."),
+]
+LateLabels = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Labels that arrived later: a .csv, .tsv or .parquet file with --id and --labels or label. Repeat the "
+        "option for several files."
+    ),
+]
 LATE_LABELS_ADVICE = "It was read as data. For several files of labels, repeat --late-labels before each."
 
 
@@ -37,19 +49,8 @@ def monitor(
     state: Annotated[
         Path | None, typer.Option(help="File that keeps the monitor between calls: read if it exists, then written.")
     ] = None,
-    close_windows: Annotated[
-        bool,
-        typer.Option(
-            "--close-windows", help="End a window with each file, also if it has fewer samples than --window."
-        ),
-    ] = False,
-    late_labels: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Labels that arrived later: a .csv, .tsv or .parquet file with --id and --labels or label. Repeat the "
-            "option for several files."
-        ),
-    ] = None,
+    close_windows: CloseWindows = False,
+    late_labels: LateLabels = None,
     prometheus: Annotated[Path | None, typer.Option(help="A file to write in the Prometheus text format.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -75,6 +76,7 @@ def monitor(
     # Without data no scores are read, so it does not matter what they would be.
     layout = replace(held.layout(), partial_labels=True, assume_logits=held.assume_logits or not paths)
     fitted, layout, _ = read_calibrator(calibrator, layout)
+    at_ends = close_windows or (window is None and state is None)
     # No other process may update the state between its reading and its writing.
     with nullcontext() if state is None else hold_lock(state), collect_warnings():
         _warn_order([path.name for path in paths])
@@ -82,20 +84,23 @@ def monitor(
         watched = open_monitor(fitted, paths, layout, state, settings)
         start, labelled = watched.n_samples, {window.number: window.n_labels for window in watched.windows}
         with add_advice(LATE_LABELS_ADVICE, applies=bool(late and files)):
-            at_ends = close_windows or (window is None and state is None)
             layout = read_stream(watched, paths, layout, close_windows=at_ends)
         for path in late:
             add_labels(watched, path, replace(layout, labels=held.labels))
         _write(watched, output, prometheus, state)
-    has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
-    has_alarm |= any(
-        window.n_labels != labelled.get(window.number, 0) and window.labels_lie_below(watched.settings)
-        for window in watched.windows
-    )
+    has_alarm = _has_alarm(watched, start, labelled)
     with nullcontext() if state is None else print_saved(state):
         _print_result(watched, output, state, has_alarm=has_alarm, as_json=as_json)
     if has_alarm:
         raise typer.Exit(ALARM)
+
+
+def _has_alarm(watched: Monitor, start: int, labelled: Mapping[int, int]) -> bool:
+    """Return whether there is an alarm from a sample on, or new labels, of which there were so many, lie too low."""
+    if any(alarm.until is None or alarm.until > start for alarm in watched.alarms):
+        return True
+    new = [window for window in watched.windows if window.n_labels != labelled.get(window.number, 0)]
+    return any(window.labels_lie_below(watched.settings) for window in new)
 
 
 def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:

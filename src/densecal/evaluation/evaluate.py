@@ -83,20 +83,12 @@ def evaluate_conditions(
     _check_arguments(calibrators, conditions)
     labelled, outside = _split_conditions(conditions)
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
-    if outside and set(grid.metrics) & set(OOD_METRICS) and all(one.level != 0 for one in labelled):
-        raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
+    grid.check(labelled, outside)
     methods: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
     methods |= calibrators
     if oracle:
         methods[ORACLE] = None
-    both, alone, sampled = [*labelled, *outside], len(conditions) == 1, list[Condition]()
-    classwise = any(name.startswith("classwise") for name in grid.metrics)
-    for condition in both if alone else track(both, "evaluating"):
-        sample, states = evaluate_stream(
-            methods, condition, sample_size, seed, classwise=classwise, progress=alone, mapper=mapper
-        )
-        grid.add(methods, sample, states)
-        sampled.append(sample)
+    sampled = grid.evaluate(methods, [*labelled, *outside], sample_size, mapper)
     _warn_of_conditions(calibrators, labelled, sampled[: len(labelled)])
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
@@ -167,7 +159,30 @@ class _Grid:
         self.states: dict[tuple[str, str], MetricState] = {}
         self._draws: dict[tuple[int, int], Resamples] = {}
 
-    def add(
+    def check(self, labelled: Sequence[Condition], outside: Sequence[Condition]) -> None:
+        """Raise if there is nothing to compare the out-of-domain conditions with."""
+        if outside and set(self.metrics) & set(OOD_METRICS) and all(one.level != 0 for one in labelled):
+            raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
+
+    def evaluate(
+        self,
+        methods: Mapping[str, Calibrator | None],
+        conditions: Sequence[Condition],
+        sample_size: int,
+        mapper: Mapper | None,
+    ) -> list[Condition]:
+        """Add the metrics of all methods on every condition, and return the conditions as they were sampled."""
+        sampled, alone = list[Condition](), len(conditions) == 1
+        classwise = any(name.startswith("classwise") for name in self.metrics)
+        for condition in conditions if alone else track(conditions, "evaluating"):
+            sample, states = evaluate_stream(
+                methods, condition, sample_size, self.seed, classwise=classwise, progress=alone, mapper=mapper
+            )
+            self._add_condition(methods, sample, states)
+            sampled.append(sample)
+        return sampled
+
+    def _add_condition(
         self, methods: Mapping[str, Calibrator | None], condition: Condition, states: Mapping[str, MetricState]
     ) -> None:
         """Add the metrics of all methods on a condition; the states have those of all samples if it has only some."""

@@ -88,18 +88,22 @@ def calibrate(
     True
     """
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
-    check_loader(val_loader)
-    if train_loader is not None:
-        check_loader(train_loader)
-        check_disjoint(train_loader, val_loader)
+    _check_loaders(train_loader, val_loader)
     sets, kinds = _shifted_loaders(shifted), check_perturb(perturb)
     if kinds == "auto":
-        is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
-        kinds = is_free and _can_perturb(val_loader, extraction)
+        may_perturb = train_loader is not None and not sets and (method is None or is_shift_fitted(method))
+        kinds = may_perturb and _can_perturb(val_loader, extraction)
     if method is None:
         method = DAC_NAME if kinds or sets else DEFAULT_METHOD
     options = BankOptions(centres, k, bank_size, seed, has_shifted=bool(kinds or sets))
     return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, kinds)
+
+
+def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:
+    check_loader(val_loader)
+    if train_loader is not None:
+        check_loader(train_loader)
+        check_disjoint(train_loader, val_loader)
 
 
 def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:

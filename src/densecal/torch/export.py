@@ -81,12 +81,7 @@ def export_onnx(
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))
     batch = batch.map(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
-    program = None
-    if any(map(_is_text, batch.tensors)):
-        with suppress(Exception):  # On any failure, fall back to the length of the example.
-            program = _convert(served, batch, free_lengths=True)
-    if program is None:
-        program = _convert(served, batch, free_lengths=False)
+    program = _convert(served, batch)
     program.model.metadata_props.update(_metadata(model))
     with atomic_write(path) as temporary:
         program.save(str(temporary))
@@ -115,7 +110,15 @@ def _metadata(model: CalibratedModel) -> dict[str, str]:
     }
 
 
-def _convert(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
+def _convert(model: CalibratedModel, batch: Batch) -> Any:
+    """Return the ONNX program, for texts of any length if the classifier supports it."""
+    if any(map(_is_text, batch.tensors)):
+        with suppress(Exception):  # On any failure, fall back to the length of the example.
+            return _convert_program(model, batch, free_lengths=True)
+    return _convert_program(model, batch, free_lengths=False)
+
+
+def _convert_program(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
     converted = torch.onnx.export(
         _exported(model, batch, free_lengths=free_lengths),
         dynamo=True,

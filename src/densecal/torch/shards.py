@@ -76,16 +76,21 @@ def extract_shards(
     ['part-00000-of-00003.safetensors', 'part-00002-of-00003.safetensors']
     ['part-00001-of-00003.safetensors']
     """
+    options = {"batch_fn": batch_fn, "device": device, "autocast": autocast, "feature_dtype": feature_dtype}
+    plan = ShardPlan(Path(folder), dataset, layers, name, shard_size, batch_size, dict(metadata or {}), options)
+    writer = ShardWriter(plan, model)
+    own = range(len(plan))[_share(rank, world_size)]
+    with on_device(model, writer.run.device):
+        return [writer.write(index) for index in (track(own, "extracting") if progress else own)]
+
+
+def _share(rank: int | None, world_size: int | None) -> slice:
+    """Return which of the files a process writes."""
     rank = int(os.environ.get("RANK", 0)) if rank is None else rank
     world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must lie in 0 ... {world_size - 1} for {world_size} processes, got {rank}.")
-    options = {"batch_fn": batch_fn, "device": device, "autocast": autocast, "feature_dtype": feature_dtype}
-    plan = ShardPlan(Path(folder), dataset, layers, name, shard_size, batch_size, dict(metadata or {}), options)
-    writer = ShardWriter(plan, model)
-    own = range(rank, len(plan), world_size)
-    with on_device(model, writer.run.device):
-        return [writer.write(index) for index in (track(own, "extracting") if progress else own)]
+    return slice(rank, None, world_size)
 
 
 @dataclass(frozen=True)
