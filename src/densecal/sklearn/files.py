@@ -20,7 +20,7 @@ _NEEDED = {"classes", "probability_floor", "features", "estimator", "feature_nam
 _SCALES = 10.0 ** np.arange(-2, 6)
 """The scale of the values in each made-up row, because that of the training data is unknown."""
 _TOLERANCE = 1e-4
-LOG_OF_ZERO = -1e3
+_LOG_OF_ZERO = -1e3
 
 
 def describe_estimators(estimators: Sequence[Any], features: Any, probability_floor: float | None) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _fingerprint(estimator: Any) -> list[float] | None:
                 values = np.asarray(part.predict_log_proba(rows) if has_logs else response(part, rows)[0])
         except Exception:
             continue  # Every estimator raises its own errors.
-        finite = np.nan_to_num(values, neginf=LOG_OF_ZERO)
+        finite = np.nan_to_num(values, neginf=_LOG_OF_ZERO)
         weighted = finite @ generator.uniform(-1, 1, finite.shape[1])
         return [float(f"{number:.9g}") for number in weighted]
     return None
